@@ -1,0 +1,1 @@
+"""What must hold: the words, the rules, the invariants, the scenarios and the wire formats."""
