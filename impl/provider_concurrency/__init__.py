@@ -1,0 +1,32 @@
+"""Per-provider concurrency limits for LLM and AI APIs: a slot, once released, cools before it is used again.
+
+    manager = ConcurrencyManager(limits={"openai": 4})
+    async with manager.slot("openai"):
+        ...
+
+The rules are in SPEC.md; docstrings name the rule ids that they implement.
+"""
+
+from provider_concurrency.errors import (
+    AcquireTimeoutError,
+    ManagerClosedError,
+    ProviderConcurrencyError,
+    QueueFullError,
+)
+from provider_concurrency.manager import ConcurrencyManager
+from provider_concurrency.settings import Observer
+from provider_concurrency.slot import Slot, SlotState
+from provider_concurrency.status import ProviderStatus, SlotInfo
+
+__all__ = [
+    "AcquireTimeoutError",
+    "ConcurrencyManager",
+    "ManagerClosedError",
+    "Observer",
+    "ProviderConcurrencyError",
+    "ProviderStatus",
+    "QueueFullError",
+    "Slot",
+    "SlotInfo",
+    "SlotState",
+]

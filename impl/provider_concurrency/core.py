@@ -1,0 +1,543 @@
+"""Every state change of the manager stands here, and nothing else does.
+
+In prose (the ids are those of SPEC.md):
+
+- An operation first applies what is due of its provider, in order of deadline: cooldowns, then the pause, then
+  timeouts (TIM-3). Then it changes state completely, then its notifications are delivered (CAL-2).
+- A request is granted at once iff there is room: no pause, not closed, in_flight below the limit. At rest nobody is
+  queued while there is room (ADM-5), so that room alone decides (ADM-1). `Provider.cap` is that room, computed in
+  one place.
+- Whatever can make room ends with the one admission step, `_admit`: while there is room, grant the head (ADM-2).
+- A grant takes its slot inside the operation that causes it; the waiting caller is merely told (ADM-3).
+- A released slot cools until release + cooldown (REL-1, REL-3), a reclaimed one likewise (WAT-3); a request that is
+  cancelled before its caller received the slot gives it back without a cooldown (CAN-2).
+- Timers only wake; deadlines decide (TIM-2, PAU-5). At most one timer a provider and one for the sweeps (TIM-4).
+
+The core reads no clock of its own, knows no loop and never waits: the shell (the asyncio manager) supplies timers,
+settles waiters and guards threads. Times are integer nanoseconds.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+from _thread import get_ident
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from provider_concurrency import _tags
+from provider_concurrency.errors import AcquireTimeoutError, ProviderConcurrencyError, QueueFullError
+from provider_concurrency.operation import Operations
+from provider_concurrency.provider import UNLIMITED, Provider
+from provider_concurrency.queue import SortedRun, WaitingRun
+from provider_concurrency.settings import Settings
+from provider_concurrency.slot import Slot
+
+ErrorT = TypeVar("ErrorT", bound=ProviderConcurrencyError)
+
+log: Final = logging.getLogger("provider_concurrency")
+
+
+class Core(Operations):
+    """The state of one manager and all its changes."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Starts open, with the settings' limits and no slots."""
+        super().__init__()
+        self._settings = settings
+        self._default_limit = settings.default_limit
+        self._release_cooldown = settings.release_cooldown
+        self._slot_timeout = settings.slot_timeout
+        self._interval = settings.watchdog_interval
+        self._clock = settings.clock
+        self._observer = settings.observer
+        self._born = self._clock()  # the origin of the sweep grid and of the observer's times
+        self._closed = False
+        self._arrivals = 0  # arrival numbers given so far (ORD-1)
+        self._sweep_at: int | None = None  # when the announced sweep is due; None: none is announced
+        self._providers: dict[str, Provider] = {}
+        for name, limit in settings.limits.items():
+            provider = self._provider(name)
+            provider.limit = limit
+            provider.measure_room()
+
+    # -- what the shell supplies ----------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _arm(self, provider: Provider, deadline: int, now: int) -> None:
+        """Arms the provider's one timer for `deadline`, in place of the one that it has."""
+
+    @abc.abstractmethod
+    def _disarm(self, provider: Provider) -> None:
+        """Cancels the provider's timer, if any."""
+
+    @abc.abstractmethod
+    def _arm_sweep(self, now: int) -> None:
+        """Arms the sweeps' timer for `_sweep_at`."""
+
+    @abc.abstractmethod
+    def _disarm_sweep(self) -> None:
+        """Cancels the sweeps' timer, if any."""
+
+    @abc.abstractmethod
+    def _make_waiter(self, slot: Slot) -> object:
+        """What the caller of a slot that queues will wait for."""
+
+    @abc.abstractmethod
+    def _settle(self, slot: Slot) -> None:
+        """Tells the waiting caller of a slot that has just left the queue; its state says how."""
+
+    @abc.abstractmethod
+    def _drained(self) -> None:
+        """Told on a closed manager when no slot is held any more."""
+
+    @abc.abstractmethod
+    def _is_foreign(self) -> bool:
+        """Whether the calling thread isn't the owner's (THR-1)."""
+
+    @abc.abstractmethod
+    def _hand_over(self, change: Callable[..., object], *args: Any) -> None:
+        """From a foreign thread: has the owner run an operation, and wakes it (THR-1)."""
+
+    # -- what a slot or a waiting caller asks for, from any thread ----------------------------------------------------
+
+    def _release_slot(self, slot: Slot) -> None:
+        """REL-1, REL-2.
+
+        The short way, where nobody is queued and no observer is to be told, is `_release` with all that leaves nothing
+        to do left out. It only makes room, so that a finaliser may run it in the middle of a grant (FIN-1).
+        """
+        if slot._state != _tags.HELD:
+            return
+        p = slot._provider
+        if p.queue is not None or get_ident() != self._home:
+            self._run_anywhere(self._release, slot)
+            return
+        del p.held[slot]
+        if p.cooldown == 0:
+            slot._state = _tags.FREE
+            return
+        slot._state = _tags.COOLING
+        now = self._clock()
+        cooling = p.cooling
+        if cooling is None:
+            cooling = p.cooling = SortedRun()
+        cooling.push((now + p.cooldown, slot._arrival, slot))
+        p.cap -= 1
+        if cooling.run[0][0] <= now:
+            self._catch_up(p)
+
+    def _touch_slot(self, slot: Slot) -> None:
+        """WAT-2."""
+        if slot._state == _tags.HELD:
+            self._run_anywhere(self._touch, slot)
+
+    def _cancel_request(self, slot: Slot) -> None:
+        """The caller of a request is gone (CAN-1, CAN-2)."""
+        if slot._state in (_tags.QUEUED, _tags.HANDED):
+            self._run_anywhere(self._withdraw, slot)
+
+    def _apply_due(self, p: Provider) -> None:
+        """Applies what is due of a provider; from a foreign thread, or within an operation, nothing (THR-1)."""
+        if not self._busy and not self._is_foreign():
+            self._operate(self._catch_up_and_rest, p)
+
+    def _run_anywhere(self, change: Callable[..., object], slot: Slot) -> None:
+        if self._is_foreign():
+            self._hand_over(change, slot)
+        else:
+            self._operate(change, slot)
+
+    # -- state changes (each within an operation) -----------------------------------------------------------------
+
+    def _provider(self, name: str) -> Provider:
+        """The provider's record, made if need be."""
+        provider = self._providers.get(name)
+        if provider is None:
+            provider = self._providers[name] = Provider(self, name)
+        return provider
+
+    def _catch_up(self, p: Provider) -> int:
+        """Applies what is due, in order of deadline; ties: cooldown, pause, timeout (TIM-3). Returns the time."""
+        now = self._clock()
+        while True:
+            cooled = p.cooling.first() if p.cooling is not None else None
+            timed = p.timeouts.first() if p.timeouts is not None else None
+            cooled_at = cooled[0] if cooled is not None else now + 1
+            resumed_at = p.paused_until if p.paused_until is not None else now + 1
+            timed_at = timed[0] if timed is not None else now + 1
+            if min(cooled_at, resumed_at, timed_at) > now:
+                return now
+            if cooled is not None and cooled_at <= resumed_at and cooled_at <= timed_at:
+                self._recycle_first(p, cooled[2], now)
+                self._admit(p, now)
+            elif resumed_at <= timed_at:
+                self._end_pause(p, now)
+            elif timed is not None:
+                self._leave_queue(p, timed[2], _tags.TIMED_OUT, "timed_out", now)
+                self._settle(timed[2])
+
+    def _catch_up_and_rest(self, p: Provider) -> None:
+        """The operation of a timer, and of a reading."""
+        self._rest(p, self._catch_up(p))
+
+    def _rest(self, p: Provider, now: int) -> None:
+        """Ends a change: arms what has to wake (TIM-4), forgets a provider without state (ACC-3)."""
+        if not p.has_state():
+            if self._providers.get(p.name) is p:
+                del self._providers[p.name]
+            self._disarm(p)
+        elif not self._closed and (p.queue is not None or self._observer is not None):
+            deadline = p.next_deadline()
+            if deadline is not None and (p.timer is None or deadline < p.timer_at):
+                self._arm(p, deadline, now)
+
+    def _admit(self, p: Provider, now: int) -> None:
+        """The one admission step (ADM-2): while there is room, grant the head."""
+        while len(p.held) < p.cap and p.queue is not None:
+            entry = p.queue.first()
+            assert entry is not None, "a queue without a living entry is None"
+            slot = entry[2]
+            p.queue.pop_first()
+            self._left_queue(p, slot)
+            self._grant(p, slot, _tags.HANDED, now)
+            self._settle(slot)
+
+    def _grant(self, p: Provider, slot: Slot, tag: int, now: int) -> None:
+        """A request takes its slot (ADM-3); the grant touches (WAT-2)."""
+        slot._state = tag
+        slot._touched = now
+        p.held[slot] = now
+        if self._sweep_at is None:
+            self._announce_sweep(now)
+        self._note("granted", p, slot, now)
+
+    def _ask(self, slot: Slot, name: str, timeout: int | None, on_queued: Callable[[], object] | None) -> None:
+        """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3)."""
+        p = slot._provider = self._provider(name)
+        now = self._catch_up(p)
+        try:
+            if len(p.held) < p.cap:
+                self._grant(p, slot, _tags.HANDED, now)
+            elif timeout == 0:
+                slot._state = _tags.TIMED_OUT
+                self._note("timed_out", p, slot, now)
+                raise self._explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
+            elif self._settings.max_queued is not None and p.queued >= self._settings.max_queued:
+                raise self._explain(QueueFullError, f"{p.queued} requests are queued already", p)
+            else:
+                self._enqueue(p, slot, None if timeout is None else now + timeout, now)
+                if on_queued is not None:
+                    self._line.add(on_queued)
+        finally:
+            self._rest(p, now)
+
+    def _try(self, slot: Slot, name: str) -> None:
+        """A request that never queues: without room its slot is simply not granted (ADM-8)."""
+        p = slot._provider = self._provider(name)
+        now = self._catch_up(p)
+        if len(p.held) < p.cap:
+            self._grant(p, slot, _tags.HANDED, now)
+        self._rest(p, now)
+
+    def _enqueue(self, p: Provider, slot: Slot, deadline: int | None, now: int) -> None:
+        """A request joins the queue in order of (prompt_started_at, arrival) (ORD-1)."""
+        assert slot._prompt is not None, "a request that may queue has its prompt time"
+        slot._state = _tags.QUEUED
+        slot._queued_at = now
+        slot._deadline = deadline
+        slot._waiter = self._make_waiter(slot)
+        if p.queue is None:
+            p.queue = WaitingRun()
+        p.queue.push((slot._prompt, slot._arrival, slot))
+        if deadline is not None:
+            if p.timeouts is None:
+                p.timeouts = WaitingRun()
+            p.timeouts.push((deadline, slot._arrival, slot))
+        self._note("queued", p, slot, now)
+
+    def _leave_queue(self, p: Provider, slot: Slot, tag: int, event: str, now: int) -> None:
+        """A queued request ends without a grant."""
+        assert p.queue is not None, "a queued slot stands in its provider's queue"
+        slot._state = tag
+        p.queue.discard()
+        self._left_queue(p, slot)
+        self._note(event, p, slot, now)
+
+    def _left_queue(self, p: Provider, slot: Slot) -> None:
+        """Clears up after a request that is queued no longer; empty runs go, dead entries and all."""
+        if p.queue is not None and not len(p.queue):
+            p.queue = p.timeouts = None
+        elif slot._deadline is not None and p.timeouts is not None:
+            p.timeouts.discard()
+
+    def _withdraw(self, slot: Slot) -> None:
+        """A request is cancelled before its caller received the slot (CAN-1, CAN-2)."""
+        p = slot._provider
+        now = self._catch_up(p)
+        if slot._state == _tags.QUEUED:
+            self._leave_queue(p, slot, _tags.CANCELLED, "cancelled", now)
+        elif slot._state == _tags.HANDED:
+            self._give_back(p, slot, now)
+        self._rest(p, now)
+
+    def _give_back(self, p: Provider, slot: Slot, now: int) -> None:
+        """An undelivered grant ends without a cooldown: nothing was sent upstream (CAN-2)."""
+        del p.held[slot]
+        slot._state = _tags.CANCELLED
+        self._note("cancelled", p, slot, now)
+        self._admit(p, now)
+        self._note_drained()
+
+    def _release(self, slot: Slot) -> None:
+        """The holder gives its slot back (REL-1); the second time nothing happens (REL-2)."""
+        if slot._state != _tags.HELD:
+            return
+        p = slot._provider
+        now = self._catch_up(p)
+        del p.held[slot]
+        slot._state = _tags.COOLING
+        self._note("released", p, slot, now)
+        self._cool(p, slot, now)
+        self._rest(p, now)
+        self._note_drained()
+
+    def _cool(self, p: Provider, slot: Slot, now: int) -> None:
+        """Starts the cooldown of a released or reclaimed slot; one of 0 is over at once (REL-1, REL-3)."""
+        if p.cooling is None:
+            p.cooling = SortedRun()
+        ready_at = now if self._closed else now + p.cooldown
+        p.cooling.push((ready_at, slot._arrival, slot))
+        p.measure_room()
+        if ready_at == now:
+            self._recycle_first(p, slot, now)
+            self._admit(p, now)
+
+    def _recycle_first(self, p: Provider, slot: Slot, now: int) -> None:
+        """The first of the cooling slots, which is this one, is free (REL-3)."""
+        assert p.cooling is not None, "a cooling slot stands among its provider's cooling"
+        p.cooling.pop_first()
+        if slot._state == _tags.RECLAIMED:
+            p.reclaimed -= 1
+            slot._state = _tags.FREE_RECLAIMED
+        else:
+            slot._state = _tags.FREE
+        p.measure_room()
+        self._note("recycled", p, slot, now)
+
+    def _touch(self, slot: Slot) -> None:
+        """The holder shows that it is alive (WAT-2)."""
+        if slot._state == _tags.HELD:
+            p = slot._provider
+            slot._touched = now = self._catch_up(p)
+            self._rest(p, now)
+
+    # -- pause ----------------------------------------------------------------------------------------------------
+
+    def _pause(self, name: str, requested: float | None, wanted: int | None) -> None:
+        """A 429 (PAU-1, PAU-2); `wanted` is None for "use the default"."""
+        if self._closed:
+            return
+        p = self._provider(name)
+        now = self._catch_up(p)
+        settings = self._settings
+        length = settings.default_pause if wanted is None else wanted
+        length = min(max(length, settings.min_pause, p.cooldown), settings.max_pause)
+        extends = p.paused_until is None or now + length > p.paused_until
+        if extends:
+            p.paused_until = now + length
+            p.measure_room()
+        self._note("paused", p, None, now, (requested, length))
+        if extends and length == 0:
+            self._end_pause(p, now)
+        elif extends and settings.on_pause is not None:
+            self._line.add(settings.on_pause, name, length / 1e9)
+        self._rest(p, now)
+
+    def _resume(self, name: str) -> None:
+        """An operator ends a pause (PAU-5); of an unknown provider there is nothing to end."""
+        p = self._providers.get(name)
+        if p is None:
+            return
+        now = self._catch_up(p)
+        if p.paused_until is not None:
+            self._end_pause(p, now)
+        self._rest(p, now)
+
+    def _end_pause(self, p: Provider, now: int) -> None:
+        """The pause is over (PAU-5)."""
+        p.paused_until = None
+        p.measure_room()
+        self._note("resumed", p, None, now)
+        self._admit(p, now)
+
+    # -- configuration --------------------------------------------------------------------------------------------
+
+    def _set_limit(self, name: str, limit: int | None) -> None:
+        """A provider gets its own limit, or with None loses it (LIM-1..3); evicts nobody, admits by room."""
+        p = self._providers.get(name)
+        if p is None:
+            if limit is None:
+                return
+            p = self._provider(name)
+        now = self._catch_up(p)
+        had = p.limit
+        p.limit = limit
+        p.measure_room()
+        if limit is not None:
+            self._note("limit_set", p, None, now, limit)
+        elif had is not None:
+            self._note("limit_removed", p, None, now)
+        self._admit(p, now)
+        self._rest(p, now)
+
+    def _set_cooldown(self, name: str, cooldown: int | None) -> None:
+        """A provider gets its own cooldown for releases from now on, or with None loses it (ACC-4)."""
+        p = self._providers.get(name)
+        if p is None:
+            if cooldown is None:
+                return
+            p = self._provider(name)
+        now = self._catch_up(p)
+        p.own_cooldown = cooldown
+        p.cooldown = self._release_cooldown if cooldown is None else cooldown
+        self._note("cooldown_set", p, None, now, cooldown)
+        self._rest(p, now)
+
+    # -- watchdog -------------------------------------------------------------------------------------------------
+
+    def _announce_sweep(self, now: int) -> None:
+        """Arms the next sweep of the grid (WAT-1), unless the watchdog is off or nothing is to be armed any more."""
+        if self._slot_timeout is not None and not self._closed:
+            self._sweep_at = now + self._interval - (now - self._born) % self._interval
+            self._arm_sweep(now)
+
+    def _sweep(self) -> None:
+        """Judges every held slot (WAT-1), after everything else that is due (TIM-3)."""
+        if self._closed or self._slot_timeout is None:
+            return
+        self._sweep_at = None
+        providers = list(self._providers.values())
+        now = self._clock()
+        for p in providers:
+            now = self._catch_up(p)
+        for p in providers:
+            for slot in list(p.held):
+                if now - slot._touched > self._slot_timeout:
+                    self._reclaim(p, slot, now)
+            self._rest(p, now)
+        if self._sweep_at is None and any(p.held for p in providers):
+            self._announce_sweep(now)
+
+    def _reclaim(self, p: Provider, slot: Slot, now: int) -> None:
+        """Takes a stuck holder's slot back (WAT-1, WAT-3, WAT-5)."""
+        del p.held[slot]
+        slot._state = _tags.RECLAIMED
+        p.reclaimed += 1
+        self._line.add(
+            log.warning,
+            "provider %r: reclaimed the slot of conversation %r, %.3f s after its last touch; "
+            "the upstream may still be serving it",
+            p.name,
+            slot.conversation_id,
+            (now - slot._touched) / 1e9,
+        )
+        self._note("reclaimed", p, slot, now, slot._touched - self._born)
+        if self._settings.on_reclaim is not None:
+            self._line.add(self._settings.on_reclaim, slot)
+        self._cool(p, slot, now)
+
+    # -- close ----------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Ends everything but the held slots (CLO-1)."""
+        if self._closed:
+            return
+        providers = list(self._providers.values())
+        now = self._clock()
+        for p in providers:
+            now = self._catch_up(p)
+        self._closed = True
+        self._note("closed", None, None, now)
+        self._sweep_at = None
+        self._disarm_sweep()
+        for p in providers:
+            p.paused_until = None
+            while p.queue is not None and (entry := p.queue.first()) is not None:
+                self._leave_queue(p, entry[2], _tags.REJECTED, "rejected", now)
+                self._settle(entry[2])
+            while p.cooling is not None and (entry := p.cooling.first()) is not None:
+                self._recycle_first(p, entry[2], now)
+            p.measure_room()
+            self._disarm(p)
+            self._rest(p, now)
+        self._note_drained()
+
+    def _note_drained(self) -> None:
+        if self._closed and not self._holds_any():
+            self._drained()
+
+    def _holds_any(self) -> bool:
+        return any(p.held for p in self._providers.values())
+
+    # -- a loop that was closed, a forked child -------------------------------------------------------------------
+
+    def _drop_waiters(self) -> None:
+        """The loop of all waiting callers is gone: their requests end as cancelled (LOP-1)."""
+        for p in list(self._providers.values()):
+            p.timer = None
+            now = self._clock()
+            while p.queue is not None and (entry := p.queue.first()) is not None:
+                self._leave_queue(p, entry[2], _tags.CANCELLED, "cancelled", now)
+            for slot in [slot for slot in p.held if slot._state == _tags.HANDED]:
+                self._give_back(p, slot, now)
+            self._rest(p, now)
+        self._sweep_at = None
+
+    def _forget_slots(self) -> None:
+        """In a forked child: slots, queue and timers belong to the parent; configuration and pauses stay (FRK-1)."""
+        self._busy = False
+        self._deferred.clear()
+        self._line.forget()
+        self._sweep_at = None
+        for p in list(self._providers.values()):
+            for slot in p.held:
+                slot._state = _tags.FREE
+            p.held.clear()
+            p.cooling = p.queue = p.timeouts = p.timer = None
+            p.reclaimed = 0
+            p.measure_room()
+            if not p.has_state():
+                del self._providers[p.name]
+
+    # -- notifications --------------------------------------------------------------------------------------------
+
+    def _note(self, event: str, p: Provider | None, slot: Slot | None, now: int, value: object = None) -> None:
+        """Collects one event for the observer, with the provider's figures as they are at this moment."""
+        if self._observer is not None:
+            self._line.add(
+                self._observer,
+                event,
+                self._op,
+                now - self._born,
+                p.name if p is not None else None,
+                slot._arrival if slot is not None else None,
+                slot.conversation_id if slot is not None else None,
+                slot._prompt if slot is not None else None,
+                p.in_flight if p is not None else 0,
+                p.queued if p is not None else 0,
+                value,
+            )
+
+    def _explain(self, kind: type[ErrorT], message: str, p: Provider, waited: int = 0) -> ErrorT:
+        """An error with the figures that explain it."""
+        limit = None if p.ceiling == UNLIMITED else p.ceiling
+        paused = ", paused" if p.paused_until is not None else ""
+        return kind(
+            f"provider {p.name!r}: {message} (limit {limit}, in flight {p.in_flight}, queued {p.queued}{paused})",
+            provider=p.name,
+            limit=limit,
+            in_flight=p.in_flight,
+            queued=p.queued,
+            waited=waited / 1e9,
+        )

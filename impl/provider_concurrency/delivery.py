@@ -1,0 +1,56 @@
+"""Notifications: collected while an operation changes state, delivered when the state is complete (CAL-2, CAL-3).
+
+One line per manager, first in, first out. Delivery never nests: what a callback's own calls have to tell goes to the
+end of the line. An Exception from a callback is reported once and changes nothing (CAL-4); a KeyboardInterrupt or
+SystemExit leaves the delivery after the rest of the line has been delivered, so that no notification is lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+Report = Callable[[Exception, Callable[..., object]], None]
+
+
+class DeliveryLine:
+    """The notifications that wait for delivery."""
+
+    __slots__ = ("_delivering", "_line", "_report")
+
+    def __init__(self, report: Report) -> None:
+        """`report` is told of each Exception that a callback raises."""
+        self._line: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._delivering = False
+        self._report = report
+
+    def add(self, callback: Callable[..., object], *args: Any) -> None:
+        """Puts a call at the end of the line."""
+        self._line.append((callback, args))
+
+    def deliver(self) -> None:
+        """Makes the calls, unless a delivery is under way: that one will make them."""
+        if self._delivering or not self._line:
+            return
+        self._delivering = True
+        interruption: BaseException | None = None
+        try:
+            while self._line:
+                callback, args = self._line.popleft()
+                try:
+                    try:
+                        callback(*args)
+                    except Exception as error:  # noqa: BLE001 - user code may raise anything; it is reported (CAL-4)
+                        self._report(error, callback)
+                except BaseException as error:  # noqa: BLE001 - raised below, once the line is empty
+                    interruption = error
+        finally:
+            self._delivering = False
+        if interruption is not None:
+            raise interruption
+
+    def forget(self) -> None:
+        """Drops everything (a forked child, FRK-1)."""
+        self._line.clear()
+        self._delivering = False

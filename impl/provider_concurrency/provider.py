@@ -1,0 +1,87 @@
+"""What the manager keeps of one provider."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from provider_concurrency.queue import SortedRun, WaitingRun
+
+if TYPE_CHECKING:
+    from provider_concurrency.core import Core
+    from provider_concurrency.slot import Slot
+
+UNLIMITED: Final = sys.maxsize
+
+
+class Provider:
+    """One provider's slots, queue, deadlines and configuration; only the core changes it.
+
+    `cap` is the one place where capacity is computed: `len(held) < cap` is "there is room, no pause, not closed"
+    (ADM-1). At rest a non-empty queue means that this is false (ADM-5), so nothing else needs to be asked.
+    """
+
+    __slots__ = ("cap", "cooldown", "cooling", "held", "limit", "manager", "name", "own_cooldown", "paused_until",
+                 "queue", "reclaimed", "timeouts", "timer", "timer_at")  # fmt: skip
+
+    def __init__(self, manager: Core, name: str) -> None:
+        """A provider of which nothing is known yet."""
+        self.manager = manager
+        self.name = name
+        self.limit: int | None = None  # its own; None: the manager's default
+        self.own_cooldown: int | None = None  # ns; None: the manager's
+        self.cooldown = manager._release_cooldown  # ns, the one in force
+        self.held: dict[Slot, int] = {}  # when it was granted (ns), in grant order
+        self.cooling: SortedRun | None = None  # by end of cooldown (ns); cooling and reclaimed slots
+        self.reclaimed = 0  # how many of those in `cooling` were reclaimed
+        self.queue: WaitingRun | None = None  # by (prompt_started_at, arrival); None: nobody is queued
+        self.timeouts: WaitingRun | None = None  # by deadline (ns), those of the queued that have one
+        self.paused_until: int | None = None  # ns
+        self.timer: object = None  # the one alive timer, if any (TIM-4)
+        self.timer_at = 0  # the deadline that it was armed for (ns)
+        self.cap = 0
+        self.measure_room()
+
+    @property
+    def ceiling(self) -> int:
+        """The limit in force (LIM-4)."""
+        if self.limit is not None:
+            return self.limit
+        default = self.manager._default_limit
+        return UNLIMITED if default is None else default
+
+    def measure_room(self) -> None:
+        """Computes `cap`; to be called after every change of limit, pause or cooldowns, and at close (ADM-2)."""
+        if self.paused_until is not None or self.manager._closed:
+            self.cap = -1
+        else:
+            self.cap = self.ceiling - (len(self.cooling) if self.cooling is not None else 0)
+
+    @property
+    def in_flight(self) -> int:
+        """Slots held, cooling or reclaimed."""
+        return len(self.held) + (len(self.cooling) if self.cooling is not None else 0)
+
+    @property
+    def queued(self) -> int:
+        """Requests in the queue."""
+        return len(self.queue) if self.queue is not None else 0
+
+    def has_state(self) -> bool:
+        """Whether anything is to be remembered of it (ACC-3)."""
+        return bool(
+            self.held
+            or self.cooling
+            or self.queue is not None
+            or self.paused_until is not None
+            or self.limit is not None
+            or self.own_cooldown is not None
+        )
+
+    def next_deadline(self) -> int | None:
+        """When something of it is due next (ns), or None."""
+        deadline = self.paused_until
+        for run in (self.cooling, self.timeouts):
+            if run is not None and (entry := run.first()) is not None and (deadline is None or entry[0] < deadline):
+                deadline = int(entry[0])
+        return deadline

@@ -1,0 +1,92 @@
+"""Ordered entries that mostly arrive in order: the queue of requests, the cooldowns, the timeouts.
+
+An entry is a tuple (key, arrival number, slot), the arrival number unique, so that entries are totally ordered and
+a slot is never compared. What arrives in order goes to the end of a run (O(1)); a straggler goes to a heap
+(O(log n)); the first entry is the lesser of both heads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
+
+from provider_concurrency import _tags
+
+if TYPE_CHECKING:
+    from provider_concurrency.slot import Slot
+
+Entry: TypeAlias = "tuple[float, int, Slot]"  # the key: a prompt time, or a deadline in ns
+
+
+class SortedRun:
+    """Entries in order; every entry stays until it is popped."""
+
+    __slots__ = ("late", "run")
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.run: deque[Entry] = deque()
+        self.late: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self.run) + len(self.late)
+
+    def push(self, entry: Entry) -> None:
+        """Adds an entry."""
+        run = self.run
+        if not run or entry > run[-1]:
+            run.append(entry)
+        else:
+            heappush(self.late, entry)
+
+    def first(self) -> Entry | None:
+        """The least entry, or None."""
+        run, late = self.run, self.late
+        if not late:
+            return run[0] if run else None
+        return run[0] if run and run[0] < late[0] else late[0]
+
+    def pop_first(self) -> None:
+        """Removes the least entry; there must be one."""
+        run, late = self.run, self.late
+        if not late or (run and run[0] < late[0]):
+            run.popleft()
+        else:
+            heappop(late)
+
+
+class WaitingRun(SortedRun):
+    """Entries of queued slots: one whose slot is queued no longer is dead and is dropped in passing.
+
+    Whoever takes a slot out of the queue otherwise than by `pop_first` calls `discard` once. Dead entries never
+    outnumber the living by more than the floor below, so memory follows the living, at O(1) amortised a discard.
+    """
+
+    __slots__ = ("dead",)
+
+    _FLOOR = 32
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        super().__init__()
+        self.dead = 0
+
+    def __len__(self) -> int:
+        return len(self.run) + len(self.late) - self.dead
+
+    def first(self) -> Entry | None:
+        """The least entry whose slot is queued, or None."""
+        while (entry := SortedRun.first(self)) is not None and entry[2]._state != _tags.QUEUED:
+            SortedRun.pop_first(self)
+            self.dead -= 1
+        return entry
+
+    def discard(self) -> None:
+        """One more entry is dead; sweeps them out when they outnumber the living."""
+        self.dead += 1
+        if self.dead > self._FLOOR and self.dead * 2 > len(self.run) + len(self.late):
+            self.run = deque(entry for entry in self.run if entry[2]._state == _tags.QUEUED)
+            self.late = [entry for entry in self.late if entry[2]._state == _tags.QUEUED]
+            heapify(self.late)
+            self.dead = 0

@@ -1,0 +1,112 @@
+"""The slot: what a request becomes, and the handle that its holder releases."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from provider_concurrency import _tags
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from provider_concurrency.provider import Provider
+
+__all__ = ["Slot", "SlotState"]
+
+
+class SlotState(enum.Enum):
+    """Where a slot is in its life (SPEC.md, the slot table)."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    COOLING = "cooling"
+    RECLAIMED = "reclaimed"
+    FREE = "free"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    REJECTED = "rejected"
+
+
+_STATES: Final = {
+    _tags.HELD: SlotState.HELD,
+    _tags.HANDED: SlotState.HELD,
+    _tags.QUEUED: SlotState.QUEUED,
+    _tags.COOLING: SlotState.COOLING,
+    _tags.RECLAIMED: SlotState.RECLAIMED,
+    _tags.FREE: SlotState.FREE,
+    _tags.FREE_RECLAIMED: SlotState.FREE,
+    _tags.CANCELLED: SlotState.CANCELLED,
+    _tags.TIMED_OUT: SlotState.TIMED_OUT,
+    _tags.REJECTED: SlotState.REJECTED,
+    _tags.NEW: SlotState.QUEUED,
+}
+
+
+class Slot:
+    """One request's place at its provider. Made by the manager only; compared and hashed by identity.
+
+    `with await manager.acquire(...) as slot:` releases at the end of the block. A slot has no finaliser: one that is
+    dropped without a release is given back by the watchdog (FIN-1, WAT-1).
+    """
+
+    __slots__ = ("_arrival", "_deadline", "_prompt", "_provider", "_queued_at", "_state", "_touched", "_waiter",
+                 "conversation_id")  # fmt: skip
+
+    # Slots are built attribute by attribute, not by __init__ (a seventh of an uncontended request); of these, the
+    # ones that only a queued request needs are not set on a slot that is granted at once.
+    _provider: Provider
+    _state: int
+    _arrival: int
+    _touched: int
+    _prompt: float | None
+    _waiter: object
+    _queued_at: int
+    _deadline: int | None
+    conversation_id: str | None
+
+    def __init__(self) -> None:
+        """Refuses: slots come from the manager."""
+        raise TypeError("a Slot is made by ConcurrencyManager.acquire, try_acquire or slot")
+
+    def release(self) -> None:
+        """Gives the slot back: its cooldown starts now (REL-1).
+
+        Synchronous, idempotent for ever, callable from any thread (THR-1); never raises (REL-2), but for a
+        KeyboardInterrupt or SystemExit out of a callback (CAL-4).
+        """
+        self._provider.manager._release_slot(self)
+
+    def touch(self) -> None:
+        """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""
+        self._provider.manager._touch_slot(self)
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return self._provider.name
+
+    @property
+    def state(self) -> SlotState:
+        """The state now; what is due of the provider is applied first (TIM-3)."""
+        if self._state in (_tags.COOLING, _tags.RECLAIMED):
+            self._provider.manager._apply_due(self._provider)
+        return _STATES[self._state]
+
+    @property
+    def reclaimed(self) -> bool:
+        """Whether the watchdog took the slot back; stays true to the end (WAT-3)."""
+        return self._state in (_tags.RECLAIMED, _tags.FREE_RECLAIMED)
+
+    def __enter__(self) -> Slot:
+        if self._state != _tags.HELD:
+            raise RuntimeError(f"only a held slot can be entered; this one is {_STATES[self._state].value}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<Slot of {self._provider.name!r}: {_STATES[self._state].value}>"

@@ -1,0 +1,151 @@
+"""The public calls that every kind of manager has: configuration, 429s, status, close.
+
+They judge their arguments, refuse a closed manager (CLO-2) and a foreign thread (THR-1), and run one operation of the
+core. What waits (acquire, wait_closed) is the shell's.
+"""
+
+from __future__ import annotations
+
+from provider_concurrency import _tags
+from provider_concurrency.core import Core
+from provider_concurrency.errors import ManagerClosedError
+from provider_concurrency.provider import Provider
+from provider_concurrency.slot import SlotState
+from provider_concurrency.status import ProviderStatus, SlotInfo
+from provider_concurrency.validation import check_count, check_duration, check_provider, read_retry_after
+
+
+class Surface(Core):
+    """The core's synchronous public face."""
+
+    def _admit_call(self, what: str, *, when_closed: bool = False) -> None:
+        """Refuses a foreign thread, and after close what only an open manager does."""
+        if self._is_foreign():
+            raise RuntimeError(f"{what} must be called from the thread of the manager's event loop")
+        if self._closed and not when_closed:
+            raise ManagerClosedError(f"{what}: the manager is closed")
+
+    # -- configuration --------------------------------------------------------------------------------------------
+
+    def set_limit(self, provider: str, limit: int) -> None:
+        """Gives a provider its own limit: an int >= 0, 0 admits nobody (LIM-1, LIM-2).
+
+        Lowering evicts nobody; raising admits at once by the room there is. Raises TypeError, ValueError,
+        ManagerClosedError.
+        """
+        self._admit_call("set_limit")
+        self._operate(self._set_limit, check_provider(provider), check_count("limit", limit))
+
+    def remove_limit(self, provider: str) -> None:
+        """Takes a provider's own limit away and nothing else: slots keep counting, a pause stays (LIM-3).
+
+        The manager's default_limit applies from then on (LIM-4). Raises TypeError, ManagerClosedError.
+        """
+        self._admit_call("remove_limit")
+        self._operate(self._set_limit, check_provider(provider), None)
+
+    def get_limit(self, provider: str) -> int | None:
+        """A provider's own limit, or None where the manager's default_limit applies. From any thread (THR-1)."""
+        known = self._providers.get(check_provider(provider))
+        return known.limit if known is not None else None
+
+    def get_limits(self) -> dict[str, int]:
+        """The own limits of all providers that have one. From any thread (THR-1)."""
+        return {p.name: p.limit for p in list(self._providers.values()) if p.limit is not None}
+
+    def set_cooldown(self, provider: str, seconds: float | None) -> None:
+        """Gives a provider its own cooldown in seconds for releases from now on; None: the manager's again (ACC-4).
+
+        Raises TypeError, ValueError, ManagerClosedError.
+        """
+        self._admit_call("set_cooldown")
+        cooldown = None if seconds is None else check_duration("seconds", seconds)
+        self._operate(self._set_cooldown, check_provider(provider), cooldown)
+
+    def get_cooldown(self, provider: str) -> float | None:
+        """A provider's own cooldown in seconds, or None where the manager's applies. From any thread (THR-1)."""
+        known = self._providers.get(check_provider(provider))
+        return known.own_cooldown / 1e9 if known is not None and known.own_cooldown is not None else None
+
+    # -- 429 ------------------------------------------------------------------------------------------------------
+
+    def report_rate_limit(self, provider: str, retry_after: float | None = None) -> None:
+        """Tells that the provider answered 429: everybody pauses (PAU-1..4).
+
+        `retry_after`: seconds; anything that is no number >= 0 means the manager's default_pause, and nothing about
+        it raises. The pause is at least max(min_pause, the cooldown in force) and at most max_pause; a shorter one
+        never shortens a running one. On a closed manager nothing happens. Raises TypeError if provider is no str.
+        """
+        self._admit_call("report_rate_limit", when_closed=True)
+        requested, wanted = read_retry_after(retry_after, self._settings.max_pause)
+        self._operate(self._pause, check_provider(provider), requested, wanted)
+
+    def resume(self, provider: str) -> None:
+        """Ends a pause now; nothing happens if there is none (PAU-5). Raises TypeError, ManagerClosedError."""
+        self._admit_call("resume")
+        self._operate(self._resume, check_provider(provider))
+
+    # -- status ---------------------------------------------------------------------------------------------------
+
+    def get_status(self, provider: str) -> ProviderStatus | None:
+        """How a provider stands now, or None if there is nothing to remember of it (ACC-3).
+
+        What is due is applied first (TIM-3), unless another thread reads (THR-1).
+        """
+        known = self._providers.get(check_provider(provider))
+        if known is None:
+            return None
+        self._apply_due(known)
+        return self._status(known) if known.has_state() else None
+
+    def get_status_all(self) -> dict[str, ProviderStatus]:
+        """The statuses of all providers with state, in the order in which they got it."""
+        found = {name: self.get_status(name) for name in list(self._providers)}
+        return {name: status for name, status in found.items() if status is not None}
+
+    def get_slots(self, provider: str) -> list[SlotInfo]:
+        """Who holds a slot of a provider, in grant order, then who waits, in queue order; with ages in seconds."""
+        p = self._providers.get(check_provider(provider))
+        if p is None:
+            return []
+        self._apply_due(p)
+        now, wall = self._clock(), self._settings.wall_clock()
+        infos: list[SlotInfo] = []
+        for slot, granted_at in list(p.held.items()):
+            age, idle = (now - granted_at) / 1e9, (now - slot._touched) / 1e9
+            prompt = wall - age if slot._prompt is None else slot._prompt
+            infos.append(SlotInfo(SlotState.HELD, slot.conversation_id, prompt, age, idle))
+        queue = p.queue
+        for prompt, _, slot in sorted([*queue.run, *queue.late]) if queue is not None else ():
+            if slot._state == _tags.QUEUED:
+                age = (now - slot._queued_at) / 1e9
+                infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, prompt, age, None))
+        return infos
+
+    def _status(self, p: Provider) -> ProviderStatus:
+        now = self._clock()
+        head = p.queue.first() if p.queue is not None else None
+        paused_for = None if p.paused_until is None else max(p.paused_until - now, 0) / 1e9
+        return ProviderStatus(
+            provider=p.name,
+            limit=p.limit,
+            in_flight=p.in_flight,
+            held=len(p.held),
+            cooling=p.in_flight - len(p.held) - p.reclaimed,
+            reclaimed=p.reclaimed,
+            queued=p.queued,
+            head_wait=(now - head[2]._queued_at) / 1e9 if head is not None else None,
+            paused=paused_for is not None,
+            paused_for=paused_for,
+            paused_until=None if paused_for is None else self._settings.wall_clock() + paused_for,
+        )
+
+    # -- close ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the manager for good: idempotent, synchronous, no timer is left (CLO-1).
+
+        Queued requests are rejected with ManagerClosedError; held slots stay the holders' to release.
+        """
+        self._admit_call("close", when_closed=True)
+        self._operate(self._close)
