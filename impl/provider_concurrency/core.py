@@ -21,11 +21,21 @@ from __future__ import annotations
 
 import abc
 import logging
-from _thread import get_ident
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from provider_concurrency import _tags
+from provider_concurrency._tags import (
+    CANCELLED,
+    COOLING,
+    FREE,
+    FREE_RECLAIMED,
+    HANDED,
+    HELD,
+    QUEUED,
+    RECLAIMED,
+    REJECTED,
+    TIMED_OUT,
+)
 from provider_concurrency.errors import AcquireTimeoutError, ProviderConcurrencyError, QueueFullError
 from provider_concurrency.operation import Operations
 from provider_concurrency.provider import UNLIMITED, Provider
@@ -102,22 +112,12 @@ class Core(Operations):
     # -- what a slot or a waiting caller asks for, from any thread ----------------------------------------------------
 
     def _release_slot(self, slot: Slot) -> None:
-        """REL-1, REL-2.
-
-        The short way, where nobody is queued and no observer is to be told, is `_release` with all that leaves nothing
-        to do left out. It only makes room, so that a finaliser may run it in the middle of a grant (FIN-1).
-        """
-        if slot._state != _tags.HELD:
-            return
-        p = slot._provider
-        if p.queue is not None or get_ident() != self._home:
+        """REL-1, REL-2."""
+        if slot._state == HELD:
             self._run_anywhere(self._release, slot)
-            return
-        del p.held[slot]
-        if p.cooldown == 0:
-            slot._state = _tags.FREE
-            return
-        slot._state = _tags.COOLING
+
+    def _start_cooldown(self, p: Provider, slot: Slot) -> None:
+        """The short way of `_cool` (see Slot.release): nobody waits, so what is over meanwhile only goes."""
         now = self._clock()
         cooling = p.cooling
         if cooling is None:
@@ -129,12 +129,12 @@ class Core(Operations):
 
     def _touch_slot(self, slot: Slot) -> None:
         """WAT-2."""
-        if slot._state == _tags.HELD:
+        if slot._state == HELD:
             self._run_anywhere(self._touch, slot)
 
     def _cancel_request(self, slot: Slot) -> None:
         """The caller of a request is gone (CAN-1, CAN-2)."""
-        if slot._state in (_tags.QUEUED, _tags.HANDED):
+        if slot._state in (QUEUED, HANDED):
             self._run_anywhere(self._withdraw, slot)
 
     def _apply_due(self, p: Provider) -> None:
@@ -174,7 +174,7 @@ class Core(Operations):
             elif resumed_at <= timed_at:
                 self._end_pause(p, now)
             elif timed is not None:
-                self._leave_queue(p, timed[2], _tags.TIMED_OUT, "timed_out", now)
+                self._leave_queue(p, timed[2], TIMED_OUT, "timed_out", now)
                 self._settle(timed[2])
 
     def _catch_up_and_rest(self, p: Provider) -> None:
@@ -200,7 +200,7 @@ class Core(Operations):
             slot = entry[2]
             p.queue.pop_first()
             self._left_queue(p, slot)
-            self._grant(p, slot, _tags.HANDED, now)
+            self._grant(p, slot, HANDED, now)
             self._settle(slot)
 
     def _grant(self, p: Provider, slot: Slot, tag: int, now: int) -> None:
@@ -218,9 +218,9 @@ class Core(Operations):
         now = self._catch_up(p)
         try:
             if len(p.held) < p.cap:
-                self._grant(p, slot, _tags.HANDED, now)
+                self._grant(p, slot, HANDED, now)
             elif timeout == 0:
-                slot._state = _tags.TIMED_OUT
+                slot._state = TIMED_OUT
                 self._note("timed_out", p, slot, now)
                 raise self._explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
             elif self._settings.max_queued is not None and p.queued >= self._settings.max_queued:
@@ -237,13 +237,13 @@ class Core(Operations):
         p = slot._provider = self._provider(name)
         now = self._catch_up(p)
         if len(p.held) < p.cap:
-            self._grant(p, slot, _tags.HANDED, now)
+            self._grant(p, slot, HANDED, now)
         self._rest(p, now)
 
     def _enqueue(self, p: Provider, slot: Slot, deadline: int | None, now: int) -> None:
         """A request joins the queue in order of (prompt_started_at, arrival) (ORD-1)."""
         assert slot._prompt is not None, "a request that may queue has its prompt time"
-        slot._state = _tags.QUEUED
+        slot._state = QUEUED
         slot._queued_at = now
         slot._deadline = deadline
         slot._waiter = self._make_waiter(slot)
@@ -275,28 +275,28 @@ class Core(Operations):
         """A request is cancelled before its caller received the slot (CAN-1, CAN-2)."""
         p = slot._provider
         now = self._catch_up(p)
-        if slot._state == _tags.QUEUED:
-            self._leave_queue(p, slot, _tags.CANCELLED, "cancelled", now)
-        elif slot._state == _tags.HANDED:
+        if slot._state == QUEUED:
+            self._leave_queue(p, slot, CANCELLED, "cancelled", now)
+        elif slot._state == HANDED:
             self._give_back(p, slot, now)
         self._rest(p, now)
 
     def _give_back(self, p: Provider, slot: Slot, now: int) -> None:
         """An undelivered grant ends without a cooldown: nothing was sent upstream (CAN-2)."""
         del p.held[slot]
-        slot._state = _tags.CANCELLED
+        slot._state = CANCELLED
         self._note("cancelled", p, slot, now)
         self._admit(p, now)
         self._note_drained()
 
     def _release(self, slot: Slot) -> None:
         """The holder gives its slot back (REL-1); the second time nothing happens (REL-2)."""
-        if slot._state != _tags.HELD:
+        if slot._state != HELD:
             return
         p = slot._provider
         now = self._catch_up(p)
         del p.held[slot]
-        slot._state = _tags.COOLING
+        slot._state = COOLING
         self._note("released", p, slot, now)
         self._cool(p, slot, now)
         self._rest(p, now)
@@ -317,17 +317,17 @@ class Core(Operations):
         """The first of the cooling slots, which is this one, is free (REL-3)."""
         assert p.cooling is not None, "a cooling slot stands among its provider's cooling"
         p.cooling.pop_first()
-        if slot._state == _tags.RECLAIMED:
+        if slot._state == RECLAIMED:
             p.reclaimed -= 1
-            slot._state = _tags.FREE_RECLAIMED
+            slot._state = FREE_RECLAIMED
         else:
-            slot._state = _tags.FREE
+            slot._state = FREE
         p.measure_room()
         self._note("recycled", p, slot, now)
 
     def _touch(self, slot: Slot) -> None:
         """The holder shows that it is alive (WAT-2)."""
-        if slot._state == _tags.HELD:
+        if slot._state == HELD:
             p = slot._provider
             slot._touched = now = self._catch_up(p)
             self._rest(p, now)
@@ -432,7 +432,7 @@ class Core(Operations):
     def _reclaim(self, p: Provider, slot: Slot, now: int) -> None:
         """Takes a stuck holder's slot back (WAT-1, WAT-3, WAT-5)."""
         del p.held[slot]
-        slot._state = _tags.RECLAIMED
+        slot._state = RECLAIMED
         p.reclaimed += 1
         self._line.add(
             log.warning,
@@ -464,7 +464,7 @@ class Core(Operations):
         for p in providers:
             p.paused_until = None
             while p.queue is not None and (entry := p.queue.first()) is not None:
-                self._leave_queue(p, entry[2], _tags.REJECTED, "rejected", now)
+                self._leave_queue(p, entry[2], REJECTED, "rejected", now)
                 self._settle(entry[2])
             while p.cooling is not None and (entry := p.cooling.first()) is not None:
                 self._recycle_first(p, entry[2], now)
@@ -488,8 +488,8 @@ class Core(Operations):
             p.timer = None
             now = self._clock()
             while p.queue is not None and (entry := p.queue.first()) is not None:
-                self._leave_queue(p, entry[2], _tags.CANCELLED, "cancelled", now)
-            for slot in [slot for slot in p.held if slot._state == _tags.HANDED]:
+                self._leave_queue(p, entry[2], CANCELLED, "cancelled", now)
+            for slot in [slot for slot in p.held if slot._state == HANDED]:
                 self._give_back(p, slot, now)
             self._rest(p, now)
         self._sweep_at = None
@@ -502,7 +502,7 @@ class Core(Operations):
         self._sweep_at = None
         for p in list(self._providers.values()):
             for slot in p.held:
-                slot._state = _tags.FREE
+                slot._state = FREE
             p.held.clear()
             p.cooling = p.queue = p.timeouts = p.timer = None
             p.reclaimed = 0

@@ -16,7 +16,7 @@ from _thread import get_ident
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from provider_concurrency import _tags
+from provider_concurrency._tags import HANDED, HELD, NEW, QUEUED, REJECTED, TIMED_OUT
 from provider_concurrency.core import log
 from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError
 from provider_concurrency.provider import Provider
@@ -24,6 +24,7 @@ from provider_concurrency.settings import Observer, read_settings
 from provider_concurrency.slot import Slot
 from provider_concurrency.surface import Surface
 from provider_concurrency.validation import (
+    MAX_SECONDS,
     check_callback,
     check_conversation,
     check_duration,
@@ -48,6 +49,15 @@ _SWEEP_TURNS: Final = 8
 
 _INF: Final = float("inf")
 _new_slot: Final[Callable[[type[Slot]], Slot]] = object.__new__
+
+
+def _are_plain(conversation: object, prompt: object, timeout: object) -> bool:
+    """Whether a request's arguments are plainly legal; the judgement of the rest isn't urgent."""
+    return (
+        (conversation is None or conversation.__class__ is str)
+        and (prompt is None or (isinstance(prompt, float) and -_INF < prompt < _INF))
+        and (timeout is None or (isinstance(timeout, float) and 0.0 <= timeout <= MAX_SECONDS))
+    )
 
 
 class _Waiter(asyncio.Future[None]):
@@ -171,24 +181,26 @@ class ConcurrencyManager(Surface):
         Raises AcquireTimeoutError (CAN-3), QueueFullError (ADM-7), ManagerClosedError (CLO-1, CLO-2), TypeError,
         ValueError, and RuntimeError from a foreign thread or a second open loop (THR-1, LOP-1).
         """
+        try:
+            p = self._providers[provider]
+        except (KeyError, TypeError):  # unknown, or no str
+            p = None
         if (
-            provider.__class__ is str
-            and (p := self._providers.get(provider)) is not None
+            p is not None
             and len(p.held) < p.cap
             and get_ident() == self._home
             and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
-            and (conversation_id is None or conversation_id.__class__ is str)
             and (
-                prompt_started_at is None or (prompt_started_at.__class__ is float and -_INF < prompt_started_at < _INF)
+                (conversation_id is None and prompt_started_at is None and timeout is None)
+                or _are_plain(conversation_id, prompt_started_at, timeout)
             )
-            and (timeout is None or (timeout.__class__ is float and 0.0 <= timeout <= 1e9))
         ):
             slot = _new_slot(Slot)
             slot._provider = p
             slot._arrival = self._arrivals = self._arrivals + 1
             slot._prompt = prompt_started_at
             slot.conversation_id = conversation_id
-            slot._state = _tags.HELD
+            slot._state = HELD
             slot._touched = p.held[slot] = self._clock()
             return slot
 
@@ -197,7 +209,7 @@ class ConcurrencyManager(Surface):
         check_callback("on_queued", on_queued)
         try:
             self._operate(self._ask, slot, provider, ticks, on_queued)
-            if slot._state == _tags.QUEUED:
+            if slot._state == QUEUED:
                 await cast(_Waiter, slot._waiter)
         except BaseException:
             self._cancel_request(slot)
@@ -215,15 +227,18 @@ class ConcurrencyManager(Surface):
 
         Raises ManagerClosedError, TypeError, ValueError, and RuntimeError as acquire does.
         """
+        try:
+            p = self._providers[provider]
+        except (KeyError, TypeError):  # unknown, or no str
+            p = None
         if (
-            provider.__class__ is str
-            and (p := self._providers.get(provider)) is not None
+            p is not None
             and len(p.held) < p.cap
             and get_ident() == self._home
             and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
-            and (conversation_id is None or conversation_id.__class__ is str)
             and (
-                prompt_started_at is None or (prompt_started_at.__class__ is float and -_INF < prompt_started_at < _INF)
+                (conversation_id is None and prompt_started_at is None)
+                or _are_plain(conversation_id, prompt_started_at, None)
             )
         ):
             slot = _new_slot(Slot)
@@ -231,7 +246,7 @@ class ConcurrencyManager(Surface):
             slot._arrival = self._arrivals = self._arrivals + 1
             slot._prompt = prompt_started_at
             slot.conversation_id = conversation_id
-            slot._state = _tags.HELD
+            slot._state = HELD
             slot._touched = p.held[slot] = self._clock()
             return slot
 
@@ -241,7 +256,7 @@ class ConcurrencyManager(Surface):
         except BaseException:
             self._cancel_request(slot)
             raise
-        return self._deliver(slot) if slot._state == _tags.HANDED else None
+        return self._deliver(slot) if slot._state == HANDED else None
 
     def slot(
         self,
@@ -270,7 +285,7 @@ class ConcurrencyManager(Surface):
         slot = _new_slot(Slot)
         slot.conversation_id = check_conversation(conversation)
         slot._prompt = None if prompt is None else check_number("prompt_started_at", prompt)
-        slot._state = _tags.NEW
+        slot._state = NEW
         self._bind(what)
         if slot._prompt is None:
             slot._prompt = self._settings.wall_clock()
@@ -280,15 +295,15 @@ class ConcurrencyManager(Surface):
     def _deliver(self, slot: Slot) -> Slot:
         """Hands the slot to its caller, or tells how the wait ended otherwise."""
         state, p = slot._state, slot._provider
-        if state == _tags.HANDED:
-            slot._state = _tags.HELD
+        if state == HANDED:
+            slot._state = HELD
             return slot
         if slot.reclaimed:  # swept before its caller ran; `with` refuses it
             return slot
         waited = self._clock() - slot._queued_at
-        if state == _tags.TIMED_OUT:
+        if state == TIMED_OUT:
             raise self._explain(AcquireTimeoutError, f"no slot within {waited / 1e9:.3f} s", p, waited)
-        if state == _tags.REJECTED:
+        if state == REJECTED:
             raise self._explain(ManagerClosedError, "the manager was closed while the request was queued", p, waited)
         raise asyncio.CancelledError  # withdrawn, and the task then un-cancelled: the slot is gone all the same
 

@@ -74,17 +74,11 @@ class Port:
                     reply["error"] = {"kind": "invalid", "message": str(error)}
                 else:
                     reply.update(self._session.report())
-            case "do" | "advance" | "stall" as command if self._session is None:
-                reply["error"] = {"message": f"{command} before new"}
-            case "do":
-                self._session.do(message["ops"])
-                reply.update(self._session.report())
-            case "advance":
-                self._session.advance(message["ms"])
-                reply.update(self._session.report())
-            case "stall":
-                self._session.stall(message["ms"])
-                reply.update(self._session.report())
+            case "do" | "advance" | "stall" as command:
+                if self._session is None:
+                    reply["error"] = {"message": f"{command} before new"}
+                else:
+                    reply.update(self._session.answer(command, message))
             case "bye":
                 self.shut()
             case other:
@@ -130,6 +124,16 @@ class _Session:
         self.hooks: list[Message] = []
         self.index = 0
 
+    def answer(self, command: str, message: Message) -> Message:
+        if command == "do":
+            self.do(message["ops"])
+        elif command == "advance":
+            self.loop.advance_ns(message["ms"] * _MS)
+        else:
+            self.loop.stall_ns(message["ms"] * _MS)
+            self.loop.settle()
+        return self.report()
+
     # -- commands -------------------------------------------------------------------------------------------------
 
     def do(self, ops: list[Message]) -> None:
@@ -137,13 +141,6 @@ class _Session:
             for index, op in enumerate(ops):
                 self.index = index
                 self._perform(op)
-        self.loop.settle()
-
-    def advance(self, ms: int) -> None:
-        self.loop.advance_ns(ms * _MS)
-
-    def stall(self, ms: int) -> None:
-        self.loop.stall_ns(ms * _MS)
         self.loop.settle()
 
     def report(self) -> Message:

@@ -11,7 +11,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
 
-from provider_concurrency import _tags
+from provider_concurrency._tags import QUEUED
 
 if TYPE_CHECKING:
     from provider_concurrency.slot import Slot
@@ -77,7 +77,7 @@ class WaitingRun(SortedRun):
 
     def first(self) -> Entry | None:
         """The least entry whose slot is queued, or None."""
-        while (entry := SortedRun.first(self)) is not None and entry[2]._state != _tags.QUEUED:
+        while (entry := SortedRun.first(self)) is not None and entry[2]._state != QUEUED:
             SortedRun.pop_first(self)
             self.dead -= 1
         return entry
@@ -86,7 +86,7 @@ class WaitingRun(SortedRun):
         """One more entry is dead; sweeps them out when they outnumber the living."""
         self.dead += 1
         if self.dead > self._FLOOR and self.dead * 2 > len(self.run) + len(self.late):
-            self.run = deque(entry for entry in self.run if entry[2]._state == _tags.QUEUED)
-            self.late = [entry for entry in self.late if entry[2]._state == _tags.QUEUED]
+            self.run = deque(entry for entry in self.run if entry[2]._state == QUEUED)
+            self.late = [entry for entry in self.late if entry[2]._state == QUEUED]
             heapify(self.late)
             self.dead = 0

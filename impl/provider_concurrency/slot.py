@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import enum
+from _thread import get_ident
 from typing import TYPE_CHECKING, Final
 
-from provider_concurrency import _tags
+from provider_concurrency._tags import (
+    CANCELLED,
+    COOLING,
+    FREE,
+    FREE_RECLAIMED,
+    HANDED,
+    HELD,
+    NEW,
+    QUEUED,
+    RECLAIMED,
+    REJECTED,
+    TIMED_OUT,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,17 +42,17 @@ class SlotState(enum.Enum):
 
 
 _STATES: Final = {
-    _tags.HELD: SlotState.HELD,
-    _tags.HANDED: SlotState.HELD,
-    _tags.QUEUED: SlotState.QUEUED,
-    _tags.COOLING: SlotState.COOLING,
-    _tags.RECLAIMED: SlotState.RECLAIMED,
-    _tags.FREE: SlotState.FREE,
-    _tags.FREE_RECLAIMED: SlotState.FREE,
-    _tags.CANCELLED: SlotState.CANCELLED,
-    _tags.TIMED_OUT: SlotState.TIMED_OUT,
-    _tags.REJECTED: SlotState.REJECTED,
-    _tags.NEW: SlotState.QUEUED,
+    HELD: SlotState.HELD,
+    HANDED: SlotState.HELD,
+    QUEUED: SlotState.QUEUED,
+    COOLING: SlotState.COOLING,
+    RECLAIMED: SlotState.RECLAIMED,
+    FREE: SlotState.FREE,
+    FREE_RECLAIMED: SlotState.FREE,
+    CANCELLED: SlotState.CANCELLED,
+    TIMED_OUT: SlotState.TIMED_OUT,
+    REJECTED: SlotState.REJECTED,
+    NEW: SlotState.QUEUED,
 }
 
 
@@ -75,7 +88,20 @@ class Slot:
         Synchronous, idempotent for ever, callable from any thread (THR-1); never raises (REL-2), but for a
         KeyboardInterrupt or SystemExit out of a callback (CAL-4).
         """
-        self._provider.manager._release_slot(self)
+        # The short way, where nobody is queued and no observer listens: `Core._release` without what then leaves
+        # nothing to do. It only makes room, so a finaliser may come by in the middle of a grant (FIN-1).
+        if self._state == HELD:
+            p = self._provider
+            manager = p.manager
+            if p.queue is None and get_ident() == manager._home:
+                del p.held[self]
+                if p.cooldown:
+                    self._state = COOLING
+                    manager._start_cooldown(p, self)
+                else:
+                    self._state = FREE
+            else:
+                manager._release_slot(self)
 
     def touch(self) -> None:
         """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""
@@ -89,17 +115,17 @@ class Slot:
     @property
     def state(self) -> SlotState:
         """The state now; what is due of the provider is applied first (TIM-3)."""
-        if self._state in (_tags.COOLING, _tags.RECLAIMED):
+        if self._state in (COOLING, RECLAIMED):
             self._provider.manager._apply_due(self._provider)
         return _STATES[self._state]
 
     @property
     def reclaimed(self) -> bool:
         """Whether the watchdog took the slot back; stays true to the end (WAT-3)."""
-        return self._state in (_tags.RECLAIMED, _tags.FREE_RECLAIMED)
+        return self._state in (RECLAIMED, FREE_RECLAIMED)
 
     def __enter__(self) -> Slot:
-        if self._state != _tags.HELD:
+        if self._state != HELD:
             raise RuntimeError(f"only a held slot can be entered; this one is {_STATES[self._state].value}")
         return self
 

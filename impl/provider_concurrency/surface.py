@@ -6,7 +6,7 @@ core. What waits (acquire, wait_closed) is the shell's.
 
 from __future__ import annotations
 
-from provider_concurrency import _tags
+from provider_concurrency._tags import QUEUED
 from provider_concurrency.core import Core
 from provider_concurrency.errors import ManagerClosedError
 from provider_concurrency.provider import Provider
@@ -24,6 +24,10 @@ class Surface(Core):
             raise RuntimeError(f"{what} must be called from the thread of the manager's event loop")
         if self._closed and not when_closed:
             raise ManagerClosedError(f"{what}: the manager is closed")
+
+    def describe_settings(self) -> dict[str, object]:
+        """What the manager was made with, as it stands in a trace's header; durations in nanoseconds."""
+        return self._settings.describe()
 
     # -- configuration --------------------------------------------------------------------------------------------
 
@@ -117,7 +121,7 @@ class Surface(Core):
             infos.append(SlotInfo(SlotState.HELD, slot.conversation_id, prompt, age, idle))
         queue = p.queue
         for prompt, _, slot in sorted([*queue.run, *queue.late]) if queue is not None else ():
-            if slot._state == _tags.QUEUED:
+            if slot._state == QUEUED:
                 age = (now - slot._queued_at) / 1e9
                 infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, prompt, age, None))
         return infos

@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 __all__ = ["StuckLoopError", "VirtualLoop"]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class StuckLoopError(RuntimeError):
@@ -55,13 +56,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now / 1e9
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Arms a timer `delay` seconds from now, exact to the nanosecond."""
         return self._call_at_ns(self._now + round(delay * 1e9), callback, args, context)
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Arms a timer for the time `when` in seconds."""
         return self._call_at_ns(round(when * 1e9), callback, args, context)
