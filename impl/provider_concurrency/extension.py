@@ -65,6 +65,7 @@ class Host(Protocol):
     @property
     def logger(self) -> HostLogger:
         """Where reclaims and pauses are told."""
+        ...
 
     def provide_service(self, name: str, service: object, /) -> object:
         """Makes a service known to the rest of the program."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing sleeps, so nothing has to be woken."""
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Generator[None, None, None]:
         """Makes this the running loop of the thread for a block, without running anything."""
         previous = asyncio._get_running_loop()
         asyncio._set_running_loop(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 MAX_SECONDS: Final = 1e9
 """The longest duration that is accepted; about 31 years."""
@@ -59,7 +59,8 @@ def check_limits(value: object) -> dict[str, int]:
     """A mapping from provider to limit."""
     if not isinstance(value, Mapping):
         raise TypeError(f"limits must be a mapping from provider to limit, not {value!r}")
-    return {check_provider(provider): check_count(f"limits[{provider!r}]", limit) for provider, limit in value.items()}
+    items = cast("Mapping[object, object]", value).items()
+    return {check_provider(provider): check_count(f"limits[{provider!r}]", limit) for provider, limit in items}
 
 
 def check_provider(value: object) -> str:

@@ -1,0 +1,205 @@
+"""What the asyncio manager needs of a loop: waiters, timers, threads, and the loop's own end.
+
+The core says when something is due; here that becomes the one timer of a provider and the one of the sweeps (TIM-4).
+The core says who may act; here that is the thread of the running loop (THR-1), until the loop is closed (LOP-1) or the
+process is forked (FRK-1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+import weakref
+from _thread import get_ident
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from provider_concurrency.core import log
+from provider_concurrency.provider import Provider
+from provider_concurrency.settings import Settings
+from provider_concurrency.slot import Slot
+from provider_concurrency.surface import Surface
+
+_MAX_DELAY_NS: Final = 86_400 * 1_000_000_000
+"""No loop is asked for more (TIM-4): what is later is re-armed when this is over."""
+_MIN_REARM_NS: Final = 1_000_000
+"""A timer that fired early isn't re-armed for less: uvloop counts whole milliseconds."""
+_SUSPICIOUS_EARLY: Final = 20
+"""So many early timers in a row mean that the loop runs on another clock than the manager."""
+_SWEEP_TURNS: Final = 8
+"""Turns of the loop between the sweeps' timer and the judgement (WAT-1)."""
+
+
+class Waiter(asyncio.Future[None]):
+    """What a queued caller awaits."""
+
+    slot: Slot
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Withdraws the request now (CAN-1, CAN-2), not when the caller's task runs next."""
+        try:
+            self.slot._provider.manager._cancel_request(self.slot)
+        finally:
+            cancelled = super().cancel(msg)
+        return cancelled
+
+
+class LoopShell(Surface):
+    """The core on an asyncio event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Serves no loop yet."""
+        super().__init__(settings)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0  # the loop's thread
+        self._sweep_handle: asyncio.Handle | None = None
+        self._early = 0  # timers in a row that found their deadline ahead
+        self._close_waiters: set[asyncio.Future[None]] = set()
+        _shells.add(self)
+
+    # -- waiters and callbacks ------------------------------------------------------------------------------------
+
+    def _make_waiter(self, slot: Slot) -> object:
+        waiter = Waiter(loop=self._loop)
+        waiter.slot = slot
+        return waiter
+
+    def _settle(self, slot: Slot) -> None:
+        waiter = cast(Waiter, slot._waiter)
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def _report_failure(self, error: Exception, callback: Callable[..., object]) -> None:
+        message = f"provider_concurrency: the callback {callback!r} raised"
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_exception_handler({"message": message, "exception": error})
+        else:
+            log.error(message, exc_info=error)
+
+    # -- threads and loops ----------------------------------------------------------------------------------------
+
+    def _is_foreign(self) -> bool:
+        return self._loop is not None and get_ident() != self._thread and not self._loop.is_closed()
+
+    def _hand_over(self, change: Callable[..., object], *args: Any) -> None:
+        self._deferred.append((change, args))
+        try:
+            cast(asyncio.AbstractEventLoop, self._loop).call_soon_threadsafe(self._conclude)
+        except RuntimeError:  # the loop was closed meanwhile: nobody else will do it
+            self._conclude()
+
+    def _bind(self, what: str) -> None:
+        """Serves the running loop from now on; a second, open one is refused (LOP-1)."""
+        loop = asyncio.get_running_loop()
+        if self._busy:
+            raise RuntimeError(f"{what} called while the manager is changing state (from a finaliser or a signal)")
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise RuntimeError(f"{what}: this manager serves another event loop, which is still open")
+            self._operate(self._adopt, loop)
+        self._thread = get_ident()
+
+    def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._thread = loop, get_ident()
+        now = self._clock()
+        for p in list(self._providers.values()):
+            self._rest(p, now)
+        if self._holds_any():
+            self._announce_sweep(now)
+
+    def _before_change(self) -> None:
+        if self._loop is not None and self._loop.is_closed():
+            self._loop = self._sweep_handle = None
+            self._thread = 0
+            self._drop_waiters()
+
+    def _after_change(self) -> None:
+        """Opens the short way: a loop, no observer to be told, and a sweep announced for whoever is granted next."""
+        is_open = self._observer is None and not self._closed and self._loop is not None
+        self._home = self._thread if is_open and (self._sweep_at is not None or self._slot_timeout is None) else 0
+
+    def _forget_parent(self) -> None:
+        """In a forked child (FRK-1)."""
+        self._loop = self._sweep_handle = None
+        self._thread = self._home = 0
+        self._close_waiters.clear()
+        self._forget_slots()
+
+    # -- timers ---------------------------------------------------------------------------------------------------
+
+    def _arm(self, provider: Provider, deadline: int, now: int) -> None:
+        self._disarm(provider)
+        if self._loop is not None:
+            provider.timer_at = min(deadline, now + _MAX_DELAY_NS)
+            provider.timer = self._call_at(provider.timer_at, now, self._on_timer, provider)
+
+    def _disarm(self, provider: Provider) -> None:
+        if provider.timer is not None:
+            cast(asyncio.TimerHandle, provider.timer).cancel()
+            provider.timer = None
+
+    def _on_timer(self, provider: Provider) -> None:
+        provider.timer = None
+        is_early = self._count_early(provider.timer_at)
+        self._operate(self._catch_up_and_rest, provider)
+        self._warn_early(is_early)
+
+    def _arm_sweep(self, now: int) -> None:
+        if self._loop is not None and self._sweep_at is not None:
+            target = min(self._sweep_at, now + _MAX_DELAY_NS)
+            self._sweep_handle = self._call_at(target, now, self._on_sweep_timer, target)
+
+    def _disarm_sweep(self) -> None:
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+            self._sweep_handle = None
+
+    def _on_sweep_timer(self, target: int) -> None:
+        is_early = self._count_early(target)
+        now = self._clock()
+        if self._sweep_at is not None and now < self._sweep_at:
+            self._arm_sweep(now)
+            self._warn_early(is_early)
+        else:
+            self._await_sweep(_SWEEP_TURNS)
+
+    def _await_sweep(self, turns: int) -> None:
+        """Lets whatever was held back have its step, and its touch, before it is judged (WAT-1)."""
+        if turns:
+            loop = cast(asyncio.AbstractEventLoop, self._loop)
+            self._sweep_handle = loop.call_soon(self._await_sweep, turns - 1)
+        else:
+            self._sweep_handle = None
+            self._operate(self._sweep)
+
+    def _call_at(self, target: int, now: int, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        remaining = max(target - now, _MIN_REARM_NS if self._early else 0)
+        return cast(asyncio.AbstractEventLoop, self._loop).call_later(remaining / 1e9, callback, *args)
+
+    def _count_early(self, target: int) -> bool:
+        """Whether a timer has fired before its time, which changes nothing but that it is re-armed (TIM-2)."""
+        is_early = self._clock() < target
+        self._early = self._early + 1 if is_early else 0
+        return is_early
+
+    def _warn_early(self, is_early: bool) -> None:
+        if is_early and self._early == _SUSPICIOUS_EARLY:
+            warnings.warn(
+                "the event loop's timers keep firing before the manager's clock has reached their time: does the loop "
+                "run on virtual time? Then pass clock= to ConcurrencyManager",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+_shells: Final[weakref.WeakSet[LoopShell]] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    for shell in list(_shells):
+        shell._forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
