@@ -19,10 +19,9 @@ settles waiters and guards threads. Times are integer nanoseconds.
 
 from __future__ import annotations
 
-import abc
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from provider_concurrency._tags import (
     CANCELLED,
@@ -36,14 +35,12 @@ from provider_concurrency._tags import (
     REJECTED,
     TIMED_OUT,
 )
-from provider_concurrency.errors import AcquireTimeoutError, ProviderConcurrencyError, QueueFullError
+from provider_concurrency.errors import AcquireTimeoutError, QueueFullError, explain
 from provider_concurrency.operation import Operations
-from provider_concurrency.provider import UNLIMITED, Provider
+from provider_concurrency.provider import Provider
 from provider_concurrency.queue import SortedRun, WaitingRun
 from provider_concurrency.settings import Settings
 from provider_concurrency.slot import Slot
-
-ErrorT = TypeVar("ErrorT", bound=ProviderConcurrencyError)
 
 log: Final = logging.getLogger("provider_concurrency")
 
@@ -71,61 +68,12 @@ class Core(Operations):
             provider.limit = limit
             provider.measure_room()
 
-    # -- what the shell supplies ----------------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def _arm(self, provider: Provider, deadline: int, now: int) -> None:
-        """Arms the provider's one timer for `deadline`, in place of the one that it has."""
-
-    @abc.abstractmethod
-    def _disarm(self, provider: Provider) -> None:
-        """Cancels the provider's timer, if any."""
-
-    @abc.abstractmethod
-    def _arm_sweep(self, now: int) -> None:
-        """Arms the sweeps' timer for `_sweep_at`."""
-
-    @abc.abstractmethod
-    def _disarm_sweep(self) -> None:
-        """Cancels the sweeps' timer, if any."""
-
-    @abc.abstractmethod
-    def _make_waiter(self, slot: Slot) -> object:
-        """What the caller of a slot that queues will wait for."""
-
-    @abc.abstractmethod
-    def _settle(self, slot: Slot) -> None:
-        """Tells the waiting caller of a slot that has just left the queue; its state says how."""
-
-    @abc.abstractmethod
-    def _drained(self) -> None:
-        """Told on a closed manager when no slot is held any more."""
-
-    @abc.abstractmethod
-    def _is_foreign(self) -> bool:
-        """Whether the calling thread isn't the owner's (THR-1)."""
-
-    @abc.abstractmethod
-    def _hand_over(self, change: Callable[..., object], *args: Any) -> None:
-        """From a foreign thread: has the owner run an operation, and wakes it (THR-1)."""
-
     # -- what a slot or a waiting caller asks for, from any thread ----------------------------------------------------
 
     def _release_slot(self, slot: Slot) -> None:
         """REL-1, REL-2."""
         if slot._state == HELD:
             self._run_anywhere(self._release, slot)
-
-    def _start_cooldown(self, p: Provider, slot: Slot) -> None:
-        """The short way of `_cool` (see Slot.release): nobody waits, so what is over meanwhile only goes."""
-        now = self._clock()
-        cooling = p.cooling
-        if cooling is None:
-            cooling = p.cooling = SortedRun()
-        cooling.push((now + p.cooldown, slot._arrival, slot))
-        p.cap -= 1
-        if cooling.run[0][0] <= now:
-            self._catch_up(p)
 
     def _touch_slot(self, slot: Slot) -> None:
         """WAT-2."""
@@ -141,12 +89,6 @@ class Core(Operations):
         """Applies what is due of a provider; from a foreign thread, or within an operation, nothing (THR-1)."""
         if not self._busy and not self._is_foreign():
             self._operate(self._catch_up_and_rest, p)
-
-    def _run_anywhere(self, change: Callable[..., object], slot: Slot) -> None:
-        if self._is_foreign():
-            self._hand_over(change, slot)
-        else:
-            self._operate(change, slot)
 
     # -- state changes (each within an operation) -----------------------------------------------------------------
 
@@ -222,9 +164,9 @@ class Core(Operations):
             elif timeout == 0:
                 slot._state = TIMED_OUT
                 self._note("timed_out", p, slot, now)
-                raise self._explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
+                raise explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
             elif self._settings.max_queued is not None and p.queued >= self._settings.max_queued:
-                raise self._explain(QueueFullError, f"{p.queued} requests are queued already", p)
+                raise explain(QueueFullError, f"{p.queued} requests are queued already", p)
             else:
                 self._enqueue(p, slot, None if timeout is None else now + timeout, now)
                 if on_queued is not None:
@@ -312,6 +254,17 @@ class Core(Operations):
         if ready_at == now:
             self._recycle_first(p, slot, now)
             self._admit(p, now)
+
+    def _start_cooldown(self, p: Provider, slot: Slot) -> None:
+        """The short way of `_cool` (see Slot.release): nobody waits, so what is over meanwhile only goes."""
+        now = self._clock()
+        cooling = p.cooling
+        if cooling is None:
+            cooling = p.cooling = SortedRun()
+        cooling.push((now + p.cooldown, slot._arrival, slot))
+        p.cap -= 1
+        if cooling.run[0][0] <= now:
+            self._catch_up(p)
 
     def _recycle_first(self, p: Provider, slot: Slot, now: int) -> None:
         """The first of the cooling slots, which is this one, is free (REL-3)."""
@@ -528,16 +481,3 @@ class Core(Operations):
                 p.queued if p is not None else 0,
                 value,
             )
-
-    def _explain(self, kind: type[ErrorT], message: str, p: Provider, waited: int = 0) -> ErrorT:
-        """An error with the figures that explain it."""
-        limit = None if p.ceiling == UNLIMITED else p.ceiling
-        paused = ", paused" if p.paused_until is not None else ""
-        return kind(
-            f"provider {p.name!r}: {message} (limit {limit}, in flight {p.in_flight}, queued {p.queued}{paused})",
-            provider=p.name,
-            limit=limit,
-            in_flight=p.in_flight,
-            queued=p.queued,
-            waited=waited / 1e9,
-        )

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from provider_concurrency.provider import Provider
+
+UNLIMITED: Final = sys.maxsize
+"""The limit in force where there is none."""
+
 __all__ = ["AcquireTimeoutError", "ManagerClosedError", "ProviderConcurrencyError", "QueueFullError"]
 
 
@@ -42,3 +51,21 @@ class QueueFullError(ProviderConcurrencyError):
 
 class AcquireTimeoutError(ProviderConcurrencyError, TimeoutError):
     """The request was still queued when its `timeout` was over (CAN-3)."""
+
+
+ErrorT = TypeVar("ErrorT", bound=ProviderConcurrencyError)
+
+
+def explain(kind: type[ErrorT], message: str, p: Provider, waited_ns: int = 0) -> ErrorT:
+    """An error with the provider's figures as they are now."""
+    ceiling = p.ceiling
+    limit = None if ceiling == UNLIMITED else ceiling
+    paused = ", paused" if p.paused_until is not None else ""
+    return kind(
+        f"provider {p.name!r}: {message} (limit {limit}, in flight {p.in_flight}, queued {p.queued}{paused})",
+        provider=p.name,
+        limit=limit,
+        in_flight=p.in_flight,
+        queued=p.queued,
+        waited=waited_ns / 1e9,
+    )

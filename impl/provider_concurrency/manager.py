@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from provider_concurrency._tags import HANDED, HELD, NEW, QUEUED, REJECTED, TIMED_OUT
-from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError
+from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError, explain
 from provider_concurrency.loops import LoopShell, Waiter
 from provider_concurrency.settings import Observer, read_settings
 from provider_concurrency.slot import Slot
@@ -268,9 +268,9 @@ class ConcurrencyManager(LoopShell):
             return slot
         waited = self._clock() - slot._queued_at
         if state == TIMED_OUT:
-            raise self._explain(AcquireTimeoutError, f"no slot within {waited / 1e9:.3f} s", p, waited)
+            raise explain(AcquireTimeoutError, f"no slot within {waited / 1e9:.3f} s", p, waited)
         if state == REJECTED:
-            raise self._explain(ManagerClosedError, "the manager was closed while the request was queued", p, waited)
+            raise explain(ManagerClosedError, "the manager was closed while the request was queued", p, waited)
         raise asyncio.CancelledError  # withdrawn, and the task then un-cancelled: the slot is gone all the same
 
     # -- close ----------------------------------------------------------------------------------------------------

@@ -6,15 +6,18 @@ foreign thread (THR-1), waits in `_deferred` and acts right after the running on
 
 from __future__ import annotations
 
-import abc
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from provider_concurrency.delivery import DeliveryLine
+from provider_concurrency.shell import Shell
+
+if TYPE_CHECKING:
+    from provider_concurrency.slot import Slot
 
 
-class Operations(abc.ABC):
+class Operations(Shell):
     """The bracket around every state change."""
 
     def __init__(self) -> None:
@@ -25,24 +28,19 @@ class Operations(abc.ABC):
         self._deferred: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._line = DeliveryLine(self._report_failure)
 
-    @abc.abstractmethod
-    def _report_failure(self, error: Exception, callback: Callable[..., object]) -> None:
-        """Reports what a callback raised (CAL-4)."""
-
-    @abc.abstractmethod
-    def _before_change(self) -> None:
-        """Called at the beginning of each state change."""
-
-    @abc.abstractmethod
-    def _after_change(self) -> None:
-        """Called at the end of each state change, before its notifications are delivered; sets `_home`."""
-
     def _operate(self, change: Callable[..., object], *args: Any) -> None:
         """One whole operation; what `change` raises passes through, its notifications are delivered all the same."""
         try:
             self._change(change, *args)
         finally:
             self._conclude()
+
+    def _run_anywhere(self, change: Callable[..., object], slot: Slot) -> None:
+        """One whole operation, run by the owner's thread whoever asks (THR-1)."""
+        if self._is_foreign():
+            self._hand_over(change, slot)
+        else:
+            self._operate(change, slot)
 
     def _change(self, change: Callable[..., object], *args: Any) -> None:
         """The state change, at once or, while another one runs, right after that."""

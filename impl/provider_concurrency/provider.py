@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from provider_concurrency.errors import UNLIMITED
 from provider_concurrency.queue import SortedRun, WaitingRun
 
 if TYPE_CHECKING:
     from provider_concurrency.core import Core
     from provider_concurrency.slot import Slot
-
-UNLIMITED: Final = sys.maxsize
 
 
 class Provider:
