@@ -64,9 +64,7 @@ class Core(Operations):
         self._sweep_at: int | None = None  # when the announced sweep is due; None: none is announced
         self._providers: dict[str, Provider] = {}
         for name, limit in settings.limits.items():
-            provider = self._provider(name)
-            provider.limit = limit
-            provider.measure_room()
+            self._provider(name).set_limit(limit)
 
     # -- what a slot or a waiting caller asks for, from any thread ----------------------------------------------------
 
@@ -102,22 +100,16 @@ class Core(Operations):
     def _catch_up(self, p: Provider) -> int:
         """Applies what is due, in order of deadline; ties: cooldown, pause, timeout (TIM-3). Returns the time."""
         now = self._clock()
-        while True:
-            cooled = p.cooling.first() if p.cooling is not None else None
-            timed = p.timeouts.first() if p.timeouts is not None else None
-            cooled_at = cooled[0] if cooled is not None else now + 1
-            resumed_at = p.paused_until if p.paused_until is not None else now + 1
-            timed_at = timed[0] if timed is not None else now + 1
-            if min(cooled_at, resumed_at, timed_at) > now:
-                return now
-            if cooled is not None and cooled_at <= resumed_at and cooled_at <= timed_at:
-                self._recycle_first(p, cooled[2], now)
+        while (deadline := p.next_deadline()) is not None and deadline <= now:
+            if p.cooling and (entry := p.cooling.first()) is not None and entry[0] == deadline:
+                self._recycle_first(p, entry[2], now)
                 self._admit(p, now)
-            elif resumed_at <= timed_at:
+            elif p.paused_until == deadline:
                 self._end_pause(p, now)
-            elif timed is not None:
-                self._leave_queue(p, timed[2], TIMED_OUT, "timed_out", now)
-                self._settle(timed[2])
+            elif p.timeouts is not None and (entry := p.timeouts.first()) is not None:
+                self._leave_queue(p, entry[2], TIMED_OUT, "timed_out", now)
+                self._settle(entry[2])
+        return now
 
     def _catch_up_and_rest(self, p: Provider) -> None:
         """The operation of a timer, and of a reading."""
@@ -125,14 +117,13 @@ class Core(Operations):
 
     def _rest(self, p: Provider, now: int) -> None:
         """Ends a change: arms what has to wake (TIM-4), forgets a provider without state (ACC-3)."""
-        if not p.has_state():
-            if self._providers.get(p.name) is p:
-                del self._providers[p.name]
-            self._disarm(p)
-        elif not self._closed and (p.queue is not None or self._observer is not None):
+        if p.queue is not None or (self._observer is not None and not self._closed):
             deadline = p.next_deadline()
             if deadline is not None and (p.timer is None or deadline < p.timer_at):
                 self._arm(p, deadline, now)
+        if not p.held and not p.has_state() and self._providers.get(p.name) is p:
+            del self._providers[p.name]
+            self._disarm(p)
 
     def _admit(self, p: Provider, now: int) -> None:
         """The one admission step (ADM-2): while there is room, grant the head."""
@@ -237,23 +228,24 @@ class Core(Operations):
             return
         p = slot._provider
         now = self._catch_up(p)
-        del p.held[slot]
+        self._note("released", p, slot, now)  # while it still stands among the held, since it goes on counting
         slot._state = COOLING
-        self._note("released", p, slot, now)
         self._cool(p, slot, now)
+        self._admit(p, now)
         self._rest(p, now)
-        self._note_drained()
+        if self._closed:
+            self._note_drained()
 
     def _cool(self, p: Provider, slot: Slot, now: int) -> None:
         """Starts the cooldown of a released or reclaimed slot; one of 0 is over at once (REL-1, REL-3)."""
-        if p.cooling is None:
-            p.cooling = SortedRun()
-        ready_at = now if self._closed else now + p.cooldown
-        p.cooling.push((ready_at, slot._arrival, slot))
-        p.measure_room()
-        if ready_at == now:
-            self._recycle_first(p, slot, now)
-            self._admit(p, now)
+        del p.held[slot]
+        if self._closed or p.cooldown == 0:
+            self._recycle(p, slot, now)
+        else:
+            if p.cooling is None:
+                p.cooling = SortedRun()
+            p.cooling.push((now + p.cooldown, slot._arrival, slot))
+            p.measure_room()
 
     def _start_cooldown(self, p: Provider, slot: Slot) -> None:
         """The short way of `_cool` (see Slot.release): nobody waits, so what is over meanwhile only goes."""
@@ -270,12 +262,16 @@ class Core(Operations):
         """The first of the cooling slots, which is this one, is free (REL-3)."""
         assert p.cooling is not None, "a cooling slot stands among its provider's cooling"
         p.cooling.pop_first()
+        p.measure_room()
+        self._recycle(p, slot, now)
+
+    def _recycle(self, p: Provider, slot: Slot, now: int) -> None:
+        """A slot that counts no longer is free."""
         if slot._state == RECLAIMED:
             p.reclaimed -= 1
             slot._state = FREE_RECLAIMED
         else:
             slot._state = FREE
-        p.measure_room()
         self._note("recycled", p, slot, now)
 
     def _touch(self, slot: Slot) -> None:
@@ -335,8 +331,7 @@ class Core(Operations):
             p = self._provider(name)
         now = self._catch_up(p)
         had = p.limit
-        p.limit = limit
-        p.measure_room()
+        p.set_limit(limit)
         if limit is not None:
             self._note("limit_set", p, None, now, limit)
         elif had is not None:
@@ -363,6 +358,7 @@ class Core(Operations):
         """Arms the next sweep of the grid (WAT-1), unless the watchdog is off or nothing is to be armed any more."""
         if self._slot_timeout is not None and not self._closed:
             self._sweep_at = now + self._interval - (now - self._born) % self._interval
+            self._measure_home()
             self._arm_sweep(now)
 
     def _sweep(self) -> None:
@@ -379,14 +375,12 @@ class Core(Operations):
                 if now - slot._touched > self._slot_timeout:
                     self._reclaim(p, slot, now)
             self._rest(p, now)
-        if self._sweep_at is None and any(p.held for p in providers):
+        if self._sweep_at is None and self._holds_any():
             self._announce_sweep(now)
+        self._measure_home()
 
     def _reclaim(self, p: Provider, slot: Slot, now: int) -> None:
         """Takes a stuck holder's slot back (WAT-1, WAT-3, WAT-5)."""
-        del p.held[slot]
-        slot._state = RECLAIMED
-        p.reclaimed += 1
         self._line.add(
             log.warning,
             "provider %r: reclaimed the slot of conversation %r, %.3f s after its last touch; "
@@ -396,9 +390,12 @@ class Core(Operations):
             (now - slot._touched) / 1e9,
         )
         self._note("reclaimed", p, slot, now, slot._touched - self._born)
+        slot._state = RECLAIMED
+        p.reclaimed += 1
         if self._settings.on_reclaim is not None:
             self._line.add(self._settings.on_reclaim, slot)
         self._cool(p, slot, now)
+        self._admit(p, now)
 
     # -- close ----------------------------------------------------------------------------------------------------
 
@@ -411,6 +408,7 @@ class Core(Operations):
         for p in providers:
             now = self._catch_up(p)
         self._closed = True
+        self._measure_home()
         self._note("closed", None, None, now)
         self._sweep_at = None
         self._disarm_sweep()

@@ -17,27 +17,27 @@ Report = Callable[[Exception, Callable[..., object]], None]
 class DeliveryLine:
     """The notifications that wait for delivery."""
 
-    __slots__ = ("_delivering", "_line", "_report")
+    __slots__ = ("_delivering", "_report", "waiting")
 
     def __init__(self, report: Report) -> None:
         """`report` is told of each Exception that a callback raises."""
-        self._line: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._delivering = False
         self._report = report
 
     def add(self, callback: Callable[..., object], *args: Any) -> None:
         """Puts a call at the end of the line."""
-        self._line.append((callback, args))
+        self.waiting.append((callback, args))
 
     def deliver(self) -> None:
         """Makes the calls, unless a delivery is under way: that one will make them."""
-        if self._delivering or not self._line:
+        if self._delivering or not self.waiting:
             return
         self._delivering = True
         interruption: BaseException | None = None
         try:
-            while self._line:
-                callback, args = self._line.popleft()
+            while self.waiting:
+                callback, args = self.waiting.popleft()
                 try:
                     try:
                         callback(*args)
@@ -52,5 +52,5 @@ class DeliveryLine:
 
     def forget(self) -> None:
         """Drops everything (a forked child, FRK-1)."""
-        self._line.clear()
+        self.waiting.clear()
         self._delivering = False

@@ -98,7 +98,9 @@ class LoopShell(Surface):
             if self._loop is not None and not self._loop.is_closed():
                 raise RuntimeError(f"{what}: this manager serves another event loop, which is still open")
             self._operate(self._adopt, loop)
-        self._thread = get_ident()
+        elif self._thread != get_ident():
+            self._thread = get_ident()
+            self._measure_home()
 
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._thread = loop, get_ident()
@@ -107,22 +109,25 @@ class LoopShell(Surface):
             self._rest(p, now)
         if self._holds_any():
             self._announce_sweep(now)
+        self._measure_home()
 
     def _before_change(self) -> None:
         if self._loop is not None and self._loop.is_closed():
             self._loop = self._sweep_handle = None
             self._thread = 0
             self._drop_waiters()
+            self._measure_home()
 
-    def _after_change(self) -> None:
+    def _measure_home(self) -> None:
         """Opens the short way: a loop, no observer to be told, and a sweep announced for whoever is granted next."""
         is_open = self._observer is None and not self._closed and self._loop is not None
-        self._home = self._thread if is_open and (self._sweep_at is not None or self._slot_timeout is None) else 0
+        is_watched = self._sweep_at is not None or self._slot_timeout is None
+        self._resting_home = self._thread if is_open and is_watched else 0
 
     def _forget_parent(self) -> None:
         """In a forked child (FRK-1)."""
         self._loop = self._sweep_handle = None
-        self._thread = self._home = 0
+        self._thread = self._home = self._resting_home = 0
         self._close_waiters.clear()
         self._forget_slots()
 

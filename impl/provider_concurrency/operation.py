@@ -25,6 +25,7 @@ class Operations(Shell):
         self._op = 0  # operations begun so far; the observer is told
         self._busy = False  # an operation is changing state
         self._home = 0  # the thread whose calls may take the short way past all this; 0: nobody's
+        self._resting_home = 0  # what `_home` is while no operation runs
         self._deferred: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._line = DeliveryLine(self._report_failure)
 
@@ -33,7 +34,8 @@ class Operations(Shell):
         try:
             self._change(change, *args)
         finally:
-            self._conclude()
+            if self._deferred or self._line.waiting:
+                self._conclude()
 
     def _run_anywhere(self, change: Callable[..., object], slot: Slot) -> None:
         """One whole operation, run by the owner's thread whoever asks (THR-1)."""
@@ -55,7 +57,7 @@ class Operations(Shell):
             change(*args)
         finally:
             self._busy = False
-            self._after_change()
+            self._home = self._resting_home
 
     def _conclude(self) -> None:
         """What was put off acts, then the notifications are delivered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from provider_concurrency.errors import UNLIMITED
 from provider_concurrency.queue import SortedRun, WaitingRun
@@ -19,14 +19,13 @@ class Provider:
     (ADM-1). At rest a non-empty queue means that this is false (ADM-5), so nothing else needs to be asked.
     """
 
-    __slots__ = ("cap", "cooldown", "cooling", "held", "limit", "manager", "name", "own_cooldown", "paused_until",
-                 "queue", "reclaimed", "timeouts", "timer", "timer_at")  # fmt: skip
+    __slots__ = ("cap", "ceiling", "cooldown", "cooling", "held", "limit", "manager", "name", "own_cooldown",
+                 "paused_until", "queue", "reclaimed", "timeouts", "timer", "timer_at")  # fmt: skip
 
     def __init__(self, manager: Core, name: str) -> None:
         """A provider of which nothing is known yet."""
         self.manager = manager
         self.name = name
-        self.limit: int | None = None  # its own; None: the manager's default
         self.own_cooldown: int | None = None  # ns; None: the manager's
         self.cooldown = manager._release_cooldown  # ns, the one in force
         self.held: dict[Slot, int] = {}  # when it was granted (ns), in grant order
@@ -37,16 +36,17 @@ class Provider:
         self.paused_until: int | None = None  # ns
         self.timer: object = None  # the one alive timer, if any (TIM-4)
         self.timer_at = 0  # the deadline that it was armed for (ns)
-        self.cap = 0
-        self.measure_room()
+        self.limit: int | None  # its own; None: the manager's default
+        self.ceiling: int  # the limit in force
+        self.cap: int  # see the class
+        self.set_limit(None)
 
-    @property
-    def ceiling(self) -> int:
-        """The limit in force (LIM-4)."""
-        if self.limit is not None:
-            return self.limit
+    def set_limit(self, limit: int | None) -> None:
+        """Sets its own limit, or with None takes it away; the manager's default is in force then (LIM-3, LIM-4)."""
+        self.limit = limit
         default = self.manager._default_limit
-        return UNLIMITED if default is None else default
+        self.ceiling = limit if limit is not None else default if default is not None else UNLIMITED
+        self.measure_room()
 
     def measure_room(self) -> None:
         """Computes `cap`; to be called after every change of limit, pause or cooldowns, and at close (ADM-2)."""
@@ -78,8 +78,9 @@ class Provider:
 
     def next_deadline(self) -> int | None:
         """When something of it is due next (ns), or None."""
-        deadline = self.paused_until
-        for run in (self.cooling, self.timeouts):
-            if run is not None and (entry := run.first()) is not None and (deadline is None or entry[0] < deadline):
-                deadline = int(entry[0])
-        return deadline
+        deadline: float | None = self.paused_until
+        if self.cooling and (entry := self.cooling.first()) is not None and (deadline is None or entry[0] < deadline):
+            deadline = entry[0]
+        if self.timeouts and (entry := self.timeouts.first()) is not None and (deadline is None or entry[0] < deadline):
+            deadline = entry[0]
+        return cast("int | None", deadline)

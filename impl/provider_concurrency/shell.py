@@ -59,5 +59,5 @@ class Shell(abc.ABC):
         """Called at the beginning of each state change."""
 
     @abc.abstractmethod
-    def _after_change(self) -> None:
-        """Called at the end of each state change, before its notifications are delivered; sets `_home`."""
+    def _measure_home(self) -> None:
+        """Called when a sweep was announced or the last one is over, and at close; sets `_resting_home`."""
