@@ -120,7 +120,6 @@ class _Session:
         self.names: dict[int, str] = {}  # by arrival number
         self.providers: dict[str, str] = {}  # by request
         self.ends: dict[str, str] = {}  # last event of a request whose caller never had a slot
-        self.asking: str | None = None  # the request whose acquire is running
         self.hooks: list[Message] = []
         self.index = 0
 
@@ -219,41 +218,39 @@ class _Session:
     def _acquire(self, op: Message) -> None:
         name, provider, index = op["request"], op["provider"], self.index
         self.providers[name] = provider
-        outer, self.asking = self.asking, name
-        try:
-            task = self.loop.start(
-                self.manager.acquire(
-                    provider,
-                    conversation_id=op["conversation"],
-                    prompt_started_at=_number(op["prompt_started_at"]),
-                    timeout=_seconds(op["timeout_ms"]),
-                    on_queued=lambda: self._hook("queued", provider),
-                )
+        self._expect_number(name)
+        task = self.loop.start(
+            self.manager.acquire(
+                provider,
+                conversation_id=op["conversation"],
+                prompt_started_at=_number(op["prompt_started_at"]),
+                timeout=_seconds(op["timeout_ms"]),
+                on_queued=lambda: self._hook("queued", provider),
             )
-        finally:
-            self.asking = outer
+        )
         if not task.done():
             self.tasks[name] = task
         elif not task.cancelled():
             error = task.exception()
             if error is None:
                 self.slots[name] = task.result()
-            elif not isinstance(error, TimeoutError):
+            elif self.ends.get(name) is None:  # refused; otherwise its own callback ended it, as an event tells
                 self.index = index
                 raise error
 
     def _try_acquire(self, op: Message) -> None:
         name, provider = op["request"], op["provider"]
         self.providers[name] = provider
-        outer, self.asking = self.asking, name
-        try:
-            slot = self.manager.try_acquire(
-                provider, conversation_id=op["conversation"], prompt_started_at=_number(op["prompt_started_at"])
-            )
-        finally:
-            self.asking = outer
+        self._expect_number(name)
+        slot = self.manager.try_acquire(
+            provider, conversation_id=op["conversation"], prompt_started_at=_number(op["prompt_started_at"])
+        )
         if slot is not None:
             self.slots[name] = slot
+
+    def _expect_number(self, name: str) -> None:
+        """The next request to run gets the next arrival number; its events may be told after its call returned."""
+        self.names[self.manager._arrivals + 1] = name
 
     def _release(self, name: str) -> None:
         if name in self.slots:
@@ -304,8 +301,6 @@ class _Session:
             return
         told: Message = {"event": event, "at_ms": t_ns // _MS, "provider": provider}
         if request is not None:
-            if request not in self.names and self.asking is not None:
-                self.names[request] = self.asking
             told["request"] = self.names[request]
             self.ends[told["request"]] = "held" if event == "granted" else event
         if event == "paused":
@@ -315,19 +310,17 @@ class _Session:
         self.events.append(told)
 
     def _hook(self, on: str, provider: str) -> None:
-        """Runs the first hook that waits for this callback."""
-        for hook in self.hooks:
-            if hook["on"] == on and hook["provider"] == provider:
-                hook["times"] = hook.get("times", 1) - 1
-                if hook["times"] <= 0:
-                    self.hooks.remove(hook)
-                with self.loop.running():
-                    for index, op in enumerate(hook.get("do", ())):
-                        self.index = index
-                        self._perform(op)
-                if hook.get("throw"):
-                    raise _HookError(on)
-                return
+        """Runs the hooks that wait for this callback, in the order in which they were given."""
+        for hook in [hook for hook in self.hooks if hook["on"] == on and hook["provider"] == provider]:
+            hook["times"] = hook.get("times", 1) - 1
+            if hook["times"] <= 0:
+                self.hooks.remove(hook)
+            with self.loop.running():
+                for index, op in enumerate(hook.get("do", ())):
+                    self.index = index
+                    self._perform(op)
+            if hook.get("throw"):
+                raise _HookError(on)
 
     def _expect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Hooks that throw are meant; anything else is a fault of the manager and ends the run."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeGuard, cast, get_args
 
 SPEC_VERSION: Final = "1.0"
 PROTOCOL: Final = 1
@@ -307,13 +307,13 @@ class Reply:
 def _object(value: Json, what: str) -> Mapping[str, Json]:
     if not isinstance(value, Mapping):
         raise MalformedError(f"{what} must be an object, not {value!r}")
-    return value
+    return cast("Mapping[str, Json]", value)
 
 
 def _array(value: Json, what: str) -> Sequence[Json]:
     if not isinstance(value, list | tuple):
         raise MalformedError(f"{what} must be an array, not {value!r}")
-    return value
+    return cast("Sequence[Json]", value)
 
 
 def _take(kind: type[Any], value: Mapping[str, Json], what: str) -> dict[str, Json]:
@@ -327,7 +327,7 @@ def _take(kind: type[Any], value: Mapping[str, Json], what: str) -> dict[str, Js
     return taken
 
 
-def _is_int(value: Json) -> bool:
+def _is_int(value: Json) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -404,7 +404,7 @@ def command_from_json(value: Json) -> Command:
 
 def event_to_json(event: Event) -> dict[str, Json]:
     """The object of one event in a reply."""
-    names = {Paused: "paused", Resumed: "resumed", Refused: "error", SlotShown: "slot"}
+    names: dict[type[Event], str] = {Paused: "paused", Resumed: "resumed", Refused: "error", SlotShown: "slot"}
     out: dict[str, Json] = {"event": names.get(type(event))}
     for field in fields(event):
         out[field.name] = getattr(event, field.name)
