@@ -97,10 +97,10 @@ class Surface(Core):
         What is due is applied first (TIM-3), unless another thread reads (THR-1).
         """
         known = self._providers.get(check_provider(provider))
-        if known is None:
-            return None
-        self._apply_due(known)
-        return self._status(known) if known.has_state() else None
+        if known is not None:
+            self._apply_due(known)
+            known = self._providers.get(provider)  # a callback may have made it anew
+        return self._status(known) if known is not None and known.has_state() else None
 
     def get_status_all(self) -> dict[str, ProviderStatus]:
         """The statuses of all providers with state, in the order in which they got it."""
@@ -110,9 +110,11 @@ class Surface(Core):
     def get_slots(self, provider: str) -> list[SlotInfo]:
         """Who holds a slot of a provider, in grant order, then who waits, in queue order; with ages in seconds."""
         p = self._providers.get(check_provider(provider))
+        if p is not None:
+            self._apply_due(p)
+            p = self._providers.get(provider)  # a callback may have made it anew
         if p is None:
             return []
-        self._apply_due(p)
         now, wall = self._clock(), self._settings.wall_clock()
         infos: list[SlotInfo] = []
         for slot, granted_at in list(p.held.items()):

@@ -101,12 +101,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _turn(self) -> None:
         """Makes due timers ready, then runs what is ready; what that makes ready waits for the next turn."""
-        while (deadline := self.next_deadline_ns()) is not None and deadline <= self._now:
-            self._ready.append(heapq.heappop(self._timers)[2])
+        self._collect_due()
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
+
+    def _collect_due(self) -> None:
+        while (deadline := self.next_deadline_ns()) is not None and deadline <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
 
     def _process_events(self, event_list: object) -> None:
         """There are no events but timers."""
