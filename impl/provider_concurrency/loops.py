@@ -135,6 +135,10 @@ class LoopShell(Surface):
 
     def _arm(self, provider: Provider, deadline: int, now: int) -> None:
         self._disarm(provider)
+        if self._loop is None and (running := asyncio._get_running_loop()) is not None:
+            # An observer waits for a deadline that was set before any acquire: this loop can wake for it.
+            self._loop, self._thread = running, get_ident()
+            self._measure_home()
         if self._loop is not None:
             provider.timer_at = min(deadline, now + _MAX_DELAY_NS)
             provider.timer = self._call_at(provider.timer_at, now, self._on_timer, provider)

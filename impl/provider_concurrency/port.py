@@ -218,6 +218,7 @@ class _Session:
     def _acquire(self, op: Message) -> None:
         name, provider, index = op["request"], op["provider"], self.index
         self.providers[name] = provider
+        was_open = not self.manager._closed  # its own callback may close the manager
         self._expect_number(name)
         task = self.loop.start(
             self.manager.acquire(
@@ -234,9 +235,9 @@ class _Session:
             error = task.exception()
             if error is None:
                 self.slots[name] = task.result()
-            elif self.ends.get(name) is None:  # refused; otherwise its own callback ended it, as an event tells
+            elif not (isinstance(error, TimeoutError) or (isinstance(error, ManagerClosedError) and was_open)):
                 self.index = index
-                raise error
+                raise error  # refused; the others are ends, of which an event tells
 
     def _try_acquire(self, op: Message) -> None:
         name, provider = op["request"], op["provider"]
