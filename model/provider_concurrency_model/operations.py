@@ -136,10 +136,13 @@ def is_queue_full(draft: Draft, name: str) -> bool:
 
 
 def call_on_queued(draft: Draft, slot: Slot) -> None:
-    """CAL-1: acquire itself calls it, after the enqueueing and before it waits; a grant by then is received at once."""
-    was_delivering, draft.is_delivering = draft.is_delivering, True
-    call_back(draft, "queued", slot.provider)
-    draft.is_delivering = was_delivering
+    """CAL-1: acquire itself calls it, after the enqueueing and before it waits; a grant by then is received at once.
+
+    An acquire that a callback makes has it called at its place in the line (CAL-2, CAL-3).
+    """
+    draft.line.append(("queued", slot.provider))
+    if draft.is_delivering:
+        return
     deliver(draft)
     after = draft.live.get(slot.request)
     if after is not None and after.state == "held":
@@ -277,11 +280,15 @@ def deliver(draft: Draft) -> None:
 
 
 def call_back(draft: Draft, point: HookPoint, name: str) -> None:
-    """One call of a callback: the oldest hook armed for it runs once. That it throws changes nothing (CAL-4)."""
-    for place, armed in enumerate(draft.hooks):
-        if armed.hook.on == point and armed.hook.provider == name:
-            left = (ArmedHook(armed.hook, armed.times - 1),) if armed.times > 1 else ()
-            draft.hooks = draft.hooks[:place] + left + draft.hooks[place + 1 :]
-            for index, operation in enumerate(armed.hook.do):
-                perform(draft, operation, index)
+    """One call of a callback: the hooks armed for it run, in the order of their arming, up to one that throws.
+
+    That it throws changes nothing else (CAL-4).
+    """
+    for armed in tuple(armed for armed in draft.hooks if armed.hook.on == point and armed.hook.provider == name):
+        place = draft.hooks.index(armed)
+        left = (ArmedHook(armed.hook, armed.times - 1),) if armed.times > 1 else ()
+        draft.hooks = draft.hooks[:place] + left + draft.hooks[place + 1 :]
+        for index, operation in enumerate(armed.hook.do):
+            perform(draft, operation, index)
+        if armed.hook.throw:
             return

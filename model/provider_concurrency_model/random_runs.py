@@ -85,7 +85,7 @@ def random_run(
     """A configuration and `length` commands after its `new`, for a subject with these features."""
     rng = random.Random(seed)
     config = random_config(rng, features)
-    maker = Maker(rng, features, new(config), acquires_in_hooks=rng.random() < 0.5)
+    maker = Maker(rng, features, new(config))
     commands: list[Command] = []
     while len(commands) < length:
         maker.may_close = len(commands) > length * 0.9
@@ -116,7 +116,6 @@ class Maker:
     rng: random.Random
     features: frozenset[Feature]
     state: State
-    acquires_in_hooks: bool
     may_close: bool = False
     used: int = 0
 
@@ -214,17 +213,12 @@ class Maker:
 
     def hook(self, state: State, held: list[Slot]) -> Operation:
         """A callback that calls back, or throws, or both."""
-        points: tuple[HookPoint, ...] = (
-            ("paused", "reclaimed") if self.acquires_in_hooks else ("queued", "paused", "reclaimed")
-        )
+        points: tuple[HookPoint, ...] = ("queued", "paused", "reclaimed")
         on, provider = self.pick(points), self.pick(PROVIDERS)
-        if any(armed.hook.on == on and armed.hook.provider == provider for armed in state.hooks):
-            return Inspect("nobody")
         own = [slot for slot in held if slot.provider == provider or on != "reclaimed"]
         answers: list[Operation] = [RateLimited(provider, self.pick(RETRIES)), Resume(provider), RemoveLimit(provider)]
         answers += [SetLimit(provider, self.pick(LIMITS)), Acquire(provider, self.name(), None, self.pick(PROMPTS), 0)]
-        if self.acquires_in_hooks:
-            answers.append(Acquire(provider, self.name(), "c3", self.pick(PROMPTS)))
+        answers.append(Acquire(provider, self.name(), "c3", self.pick(PROMPTS)))
         answers += [Release(slot.request) for slot in own]
         answers += [Touch(slot.request) for slot in own[:1]]
         answers += [

@@ -26,11 +26,11 @@ Time and the loop are steps of their own, and a command is a sequence of steps:
   or passed, Sweep, Settle.
 
 Where the rules leave a choice, the model decides: a pause of 0 is reported as `paused` and at once as `resumed`;
-on_queued runs inside acquire even when acquire was called from a callback (CAL-1 before CAL-2), and what it calls
-stands in the line; a grant made by one's own on_queued counts as inside one's own acquire; a sweep over all providers
-is one operation; one call of a callback uses up one armed hook, the oldest that fits; a refusal inside a hook tells
-its place in the hook's `do`; prompt_started_at null is the fixed wall clock below plus the virtual time. The kit sends
-nothing that depends on these, nor a release or touch of a grant that is not delivered (here it does nothing).
+the on_queued of an acquire that a callback makes is called at its place in the line (CAL-2, CAL-3); a grant made by
+one's own on_queued counts as inside one's own acquire, if it was called there; a sweep over all providers is one
+operation; a refusal inside a hook tells its place in the hook's `do`; prompt_started_at null is the fixed wall clock
+below plus the virtual time. The kit sends nothing that depends on the last two, nor a release or touch of a grant that
+is not delivered (here it does nothing).
 """
 
 from __future__ import annotations
