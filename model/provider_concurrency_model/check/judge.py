@@ -1,0 +1,229 @@
+"""Runs the levels: where their cases come from, and how each becomes a `LevelReport`.
+
+`scenarios` are the specification's examples, with their own expectations. `random` samples long runs. Every other level
+is a graph of the model that is driven edge by edge: exhausted within its bounds, or undetermined. A level on a graph
+ends with its first failing walk: then the shortest way to a failure is looked for, which says more than a count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from provider_concurrency_model import levels as bounded
+from provider_concurrency_model.always import ALWAYS
+from provider_concurrency_model.check.case import Case, case_of_commands, case_of_scenario, needs_of
+from provider_concurrency_model.check.counterexample import counterexample_of
+from provider_concurrency_model.check.drive import Failed, NotAsked, Outcome, Passed, drive
+from provider_concurrency_model.check.shrink import shrink
+from provider_concurrency_model.check.subject import Session
+from provider_concurrency_model.check.verdict import LevelReport
+from provider_concurrency_model.graph import Edge, Graph, explore, tour
+from provider_concurrency_model.properties import examine
+from provider_concurrency_model.random_runs import random_run
+from provider_concurrency_model.sometimes import SOMETIMES
+from provider_concurrency_spec.scenarios import load_all
+from provider_concurrency_spec.vocabulary import FEATURES
+
+LEVELS: Final = ("scenarios", *bounded.LEVELS, "random")
+
+Tick: TypeAlias = Callable[[int, int | None], None]
+"""Progress: how much is done, and of how much if that is known."""
+
+_WALK: Final = 400
+"""Commands in a walk, about; a model's step costs more the more requests have ended."""
+
+_SEARCH: Final = 30.0
+"""Seconds for finding the shortest counterexample in a graph; then the failing walk is shrunk instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run of the judge can be told."""
+
+    seed: int = 0
+    runs: int = 200
+    """Random runs."""
+    length: int = 40
+    """Commands of a random run."""
+    deadline: float | None = None
+    """`time.monotonic()` at which the budget is spent."""
+
+    @property
+    def is_spent(self) -> bool:
+        """No time is left."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+def run_level(session: Session, level: str, options: Options, tick: Tick = lambda _done, _total: None) -> LevelReport:
+    """Runs one of LEVELS on the subject."""
+    started = time.monotonic()
+    match level:
+        case "scenarios":
+            report = _run_scenarios(session, options, tick)
+        case "random":
+            report = _run_random(session, options, tick)
+        case _:
+            report = _run_graph(session, level, options, tick)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelReport:
+    cases = [case_of_scenario(scenario) for scenario in load_all()]
+    report = LevelReport("scenarios", "examples", f"{len(cases)} scenario files of the specification")
+    for done, case in enumerate(cases):
+        if options.is_spent:
+            report.undetermined = f"the budget was spent after {done} of {len(cases)} scenarios"
+            break
+        outcome = drive(session, case)
+        count(report, outcome)
+        if isinstance(outcome, Failed):
+            report.counterexamples.append(counterexample_of(outcome, session.label))
+        tick(done + 1, len(cases))
+    if not report.cases and report.undetermined is None:
+        report.undetermined = "the subject lacks what every scenario needs"
+    return report
+
+
+def _run_graph(session: Session, level: str, options: Options, tick: Tick) -> LevelReport:
+    declared = session.hello.features
+    bounds = replace(bounded.LEVELS[level], features=declared)
+    report = LevelReport(level, "exhausted", say_bounds(bounds))
+    lacking = sorted(needs_of(bounds.config, bounds.setup) - declared)
+    if lacking:
+        report.skipped[", ".join(lacking)] += 1
+        report.undetermined = f"the level's start needs {', '.join(lacking)}"
+        return report
+    if options.is_spent:
+        report.undetermined = "the budget was spent before the level began"
+        return report
+    left_out = sorted(set(FEATURES) - declared - {"timers"})
+    if left_out:
+        report.notes.append(f"commands that need these features are left out: {', '.join(left_out)}")
+    graph = explore(bounds)
+    report.states, report.edges = len(graph.states), len(graph.edges)
+    _drive_graph(session, report, graph, options, tick)
+    if not report.failed:
+        _examine_model(report, graph)
+    return report
+
+
+def _examine_model(report: LevelReport, graph: Graph) -> None:
+    """The model's own properties: an oracle that breaks one proves nothing, nor does one that never gets anywhere."""
+    examination = examine(graph, ALWAYS, SOMETIMES)
+    report.witnesses = {claim.name: claim.name in examination.witnesses for claim in SOMETIMES}
+    if examination.violation is not None:
+        broken = examination.violation
+        report.undetermined = f"the model itself breaks {', '.join(broken.rules)}: {broken.name}"
+
+
+def _drive_graph(session: Session, report: LevelReport, graph: Graph, options: Options, tick: Tick) -> None:
+    driven: set[int] = set()
+    for number, path in enumerate(_paths(graph, driven), 1):
+        if options.is_spent:
+            report.undetermined = f"the budget was spent after {len(driven)} of {len(graph.edges)} edges"
+            break
+        outcome = drive(session, _case_of_path(graph, path, f"walk {number}"))
+        count(report, outcome)
+        if isinstance(outcome, Failed):
+            reached = outcome.at - len(graph.bounds.setup)
+            driven.update(map(id, path[: max(0, reached)]))
+            _report_shortest(session, report, graph, outcome)
+            report.notes.append("stopped at the first failing walk")
+            break
+        driven.update(map(id, path))
+        tick(len(driven), len(graph.edges))
+    report.edges_driven = len(driven)
+    if len(driven) < len(graph.edges) and not report.failed and report.undetermined is None:
+        report.undetermined = f"{len(graph.edges) - len(driven)} edges were not driven"
+
+
+def _paths(graph: Graph, driven: Set[int]) -> Iterator[list[Edge]]:
+    """The tour over the graph; then, whatever it left out, each edge at the end of its shortest path."""
+    yield from tour(graph, _WALK)
+    for edge in graph.edges:
+        if id(edge) not in driven:
+            yield [*graph.path(edge.source), edge]
+
+
+def _case_of_path(graph: Graph, path: list[Edge], name: str) -> Case:
+    return case_of_commands(name, graph.bounds.level, graph.bounds.config, graph.spell(path))
+
+
+def _report_shortest(session: Session, report: LevelReport, graph: Graph, failed: Failed) -> None:
+    """The first failing edge in breadth-first order has the shortest way to a failure there is."""
+    until = time.monotonic() + _SEARCH
+    name, bounds = failed.case.name, graph.bounds
+    for _, commands in graph.vectors():
+        if len(commands) > failed.at + 1 or time.monotonic() > until:
+            break
+        outcome = drive(session, case_of_commands(name, bounds.level, bounds.config, commands))
+        if isinstance(outcome, Failed):
+            report.counterexamples.append(counterexample_of(outcome, session.label, is_shortest=True))
+            return
+    # Not on a shortest path: it takes a history that the model forgets. Or the search took too long.
+    report.counterexamples.append(counterexample_of(shrink(session, failed), session.label))
+
+
+def _run_random(session: Session, options: Options, tick: Tick) -> LevelReport:
+    bounds = f"{options.runs} runs of {options.length} commands: many providers, odd values, long bursts"
+    report = LevelReport("random", "sampled", bounds)
+    for done in range(options.runs):
+        if options.is_spent:
+            report.undetermined = f"the budget was spent after {done} of {options.runs} runs"
+            break
+        seed = options.seed + done
+        config, commands = random_run(seed, options.length, session.hello.features)
+        case = case_of_commands(f"seed {seed}", "random", config, commands, checks_invariants=True)
+        outcome = drive(session, case)
+        count(report, outcome)
+        if isinstance(outcome, Failed):
+            report.counterexamples.append(counterexample_of(shrink(session, outcome), session.label, seed=seed))
+            report.notes.append("stopped at the first failing run")
+            break
+        tick(done + 1, options.runs)
+    return report
+
+
+def count(report: LevelReport, outcome: Outcome) -> None:
+    """Enters what became of a case."""
+    match outcome:
+        case Passed(steps):
+            report.cases += 1
+            report.commands += steps
+        case Failed():
+            report.cases += 1
+            report.commands += outcome.at + 1
+            report.failed += 1
+        case NotAsked(features):
+            report.skipped[", ".join(features)] += 1
+
+
+def say_bounds(bounds: bounded.Bounds) -> str:
+    """The small print of an exhausted level, in one line."""
+    parts = [
+        f"{bounds.live} live requests",
+        f"{len(bounds.providers)} provider{'s' * (len(bounds.providers) > 1)}",
+        f"prompts {_texts(bounds.prompts)}",
+        f"timeouts {_texts(bounds.timeouts)}",
+        f"Retry-After {_texts(bounds.retries)}",
+        f"time: {bounds.clock}",
+    ]
+    if bounds.limits:
+        parts.append(f"limits {_texts(bounds.limits)}")
+    if bounds.cooldowns:
+        parts.append(f"cooldowns {_texts(bounds.cooldowns)}")
+    if bounds.burst > 1:
+        parts.append(f"bursts of {bounds.burst}")
+    flags = (("try_acquire", bounds.tries), ("touch", bounds.touches), ("hooks", bounds.hooks))
+    parts.extend(f"with {name}" for name, is_set in flags if is_set)
+    if bounds.ghosts:
+        parts.append("with calls on the request that ended last")
+    return ", ".join(parts)
+
+
+def _texts(values: tuple[object, ...]) -> str:
+    return "/".join("none" if value is None else str(value) for value in values)

@@ -1,0 +1,45 @@
+"""Runs several levels side by side: each in a process of its own, with a subject of its own.
+
+The levels share nothing, so two cores halve the time. New processes are spawned, not forked: they behave alike on every
+platform, and a fork would take threads' locks along.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+
+from provider_concurrency_model.check.judge import LEVELS, Options, Tick, run_level
+from provider_concurrency_model.check.subject import InProcess, Session, SubjectError
+from provider_concurrency_model.check.verdict import LevelReport
+
+
+def run_levels_apart(dotted: str, levels: Sequence[str], options: Options, jobs: int, tick: Tick) -> list[LevelReport]:
+    """The reports in the order of `levels`; `tick` is told how many levels are done.
+
+    Raises SubjectError as soon as one of the processes meets it.
+    """
+    # The graphs take longest, so they begin; the rest fills the gaps at the end.
+    by_length = sorted(levels, key=lambda level: (level in ("scenarios", "random"), LEVELS.index(level)))
+    reports: dict[str, LevelReport] = {}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(_run_alone, dotted, level, options): level for level in by_length}
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                reports[futures[future]] = future.result()
+                tick(done, len(levels))
+        except BrokenProcessPool as error:
+            raise SubjectError(f"subject {dotted!r}: its process ended while it was judged (try --jobs 1)") from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [reports[level] for level in levels]
+
+
+def _run_alone(dotted: str, level: str, options: Options) -> LevelReport:
+    session = Session(InProcess(dotted))
+    try:
+        return run_level(session, level, options)
+    finally:
+        session.close()
