@@ -327,6 +327,17 @@ def _take(kind: type[Any], value: Mapping[str, Json], what: str) -> dict[str, Js
     return taken
 
 
+_NAMES: Final[dict[type[Any], tuple[str, ...]]] = {}
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a word; asked for each of hundreds of thousands of messages, so they are kept."""
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return names
+
+
 def _is_int(value: Json) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -338,13 +349,13 @@ def _need(condition: bool, what: str, name: str, value: Json) -> None:
 
 def config_to_json(config: Config) -> dict[str, Json]:
     """The object sent as `config` with `new`."""
-    return {field.name: getattr(config, field.name) for field in fields(Config)}
+    return {name: getattr(config, name) for name in _names(Config)}
 
 
 def config_from_json(value: Json) -> Config:
     """Reads a `config` object; missing keys have their defaults, unknown ones are refused (a misspelt key)."""
     taken = _object(value, "config")
-    known = {field.name for field in fields(Config)}
+    known = set(_names(Config))
     unknown = sorted(set(taken) - known)
     if unknown:
         raise MalformedError(f"config has unknown keys: {', '.join(unknown)}")
@@ -354,9 +365,9 @@ def config_from_json(value: Json) -> Config:
 def operation_to_json(operation: Operation) -> dict[str, Json]:
     """The object of one operation in `ops`."""
     out: dict[str, Json] = {"op": OPERATION_NAMES[type(operation)]}
-    for field in fields(operation):
-        item = getattr(operation, field.name)
-        out[field.name] = [operation_to_json(inner) for inner in item] if field.name == "do" else item
+    for name in _names(type(operation)):
+        item = getattr(operation, name)
+        out[name] = [operation_to_json(inner) for inner in item] if name == "do" else item
     return out
 
 
@@ -406,8 +417,8 @@ def event_to_json(event: Event) -> dict[str, Json]:
     """The object of one event in a reply."""
     names: dict[type[Event], str] = {Paused: "paused", Resumed: "resumed", Refused: "error", SlotShown: "slot"}
     out: dict[str, Json] = {"event": names.get(type(event))}
-    for field in fields(event):
-        out[field.name] = getattr(event, field.name)
+    for name in _names(type(event)):
+        out[name] = getattr(event, name)
     return out
 
 
@@ -438,7 +449,7 @@ def event_from_json(value: Json) -> Event:
 
 def status_row_to_json(row: StatusRow) -> dict[str, Json]:
     """The object of one status row in a reply."""
-    return {field.name: getattr(row, field.name) for field in fields(StatusRow)}
+    return {name: getattr(row, name) for name in _names(StatusRow)}
 
 
 def status_row_from_json(value: Json) -> StatusRow:
