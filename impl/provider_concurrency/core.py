@@ -44,6 +44,9 @@ from provider_concurrency.slot import Slot
 
 log: Final = logging.getLogger("provider_concurrency")
 
+_FORGOTTEN: Final = {HELD: FREE, HANDED: CANCELLED, QUEUED: CANCELLED, COOLING: FREE, RECLAIMED: FREE_RECLAIMED}
+"""How a parent's slots end in a forked child (FRK-1)."""
+
 
 class Core(Operations):
     """The state of one manager and all its changes."""
@@ -51,6 +54,7 @@ class Core(Operations):
     def __init__(self, settings: Settings) -> None:
         """Starts open, with the settings' limits and no slots."""
         super().__init__()
+        self._set_up()
         self._settings = settings
         self._default_limit = settings.default_limit
         self._release_cooldown = settings.release_cooldown
@@ -106,7 +110,7 @@ class Core(Operations):
                 self._admit(p, now)
             elif p.paused_until == deadline:
                 self._end_pause(p, now)
-            elif p.timeouts is not None and (entry := p.timeouts.first()) is not None:
+            elif p.timeouts and (entry := p.timeouts.first()):  # pragma: no branch - no other deadlines are left
                 self._leave_queue(p, entry[2], TIMED_OUT, "timed_out", now)
                 self._settle(entry[2])
         return now
@@ -131,6 +135,7 @@ class Core(Operations):
             entry = p.queue.first()
             assert entry is not None, "a queue without a living entry is None"
             slot = entry[2]
+            slot._state = HANDED  # first of all, since only entries of queued slots survive a sweep of the runs
             p.queue.pop_first()
             self._left_queue(p, slot)
             self._grant(p, slot, HANDED, now)
@@ -146,7 +151,8 @@ class Core(Operations):
         self._note("granted", p, slot, now)
 
     def _ask(self, slot: Slot, name: str, timeout: int | None, on_queued: Callable[[], object] | None) -> None:
-        """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3)."""
+        """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3). It is numbered first (ORD-1)."""
+        slot._arrival = self._arrivals = self._arrivals + 1
         p = slot._provider = self._provider(name)
         now = self._catch_up(p)
         try:
@@ -167,6 +173,7 @@ class Core(Operations):
 
     def _try(self, slot: Slot, name: str) -> None:
         """A request that never queues: without room its slot is simply not granted (ADM-8)."""
+        slot._arrival = self._arrivals = self._arrivals + 1
         p = slot._provider = self._provider(name)
         now = self._catch_up(p)
         if len(p.held) < p.cap:
@@ -250,13 +257,14 @@ class Core(Operations):
     def _start_cooldown(self, p: Provider, slot: Slot) -> None:
         """The short way of `_cool` (see Slot.release): nobody waits, so what is over meanwhile only goes."""
         now = self._clock()
+        if p.cooling is None:
+            fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
+            p.cooling = p.cooling or fresh
         cooling = p.cooling
-        if cooling is None:
-            cooling = p.cooling = SortedRun()
         cooling.push((now + p.cooldown, slot._arrival, slot))
         p.cap -= 1
-        if cooling.run[0][0] <= now:
-            self._catch_up(p)
+        if cooling.run and cooling.run[0][0] <= now:
+            self._operate(self._catch_up, p)
 
     def _recycle_first(self, p: Provider, slot: Slot, now: int) -> None:
         """The first of the cooling slots, which is this one, is free (REL-3)."""
@@ -355,16 +363,13 @@ class Core(Operations):
     # -- watchdog -------------------------------------------------------------------------------------------------
 
     def _announce_sweep(self, now: int) -> None:
-        """Arms the next sweep of the grid (WAT-1), unless the watchdog is off or nothing is to be armed any more."""
-        if self._slot_timeout is not None and not self._closed:
-            self._sweep_at = now + self._interval - (now - self._born) % self._interval
-            self._measure_home()
-            self._arm_sweep(now)
+        """Arms the next sweep of the grid (WAT-1)."""
+        self._sweep_at = now + self._interval - (now - self._born) % self._interval
+        self._measure_home()
+        self._arm_sweep(now)
 
     def _sweep(self) -> None:
-        """Judges every held slot (WAT-1), after everything else that is due (TIM-3)."""
-        if self._closed or self._slot_timeout is None:
-            return
+        """Judges every held slot (WAT-1), after all else that is due (TIM-3), and forgets what is idle (ACC-3)."""
         self._sweep_at = None
         providers = list(self._providers.values())
         now = self._clock()
@@ -372,7 +377,7 @@ class Core(Operations):
             now = self._catch_up(p)
         for p in providers:
             for slot in list(p.held):
-                if now - slot._touched > self._slot_timeout:
+                if self._slot_timeout is not None and now - slot._touched > self._slot_timeout:
                     self._reclaim(p, slot, now)
             self._rest(p, now)
         if self._sweep_at is None and self._holds_any():
@@ -392,6 +397,8 @@ class Core(Operations):
         self._note("reclaimed", p, slot, now, slot._touched - self._born)
         slot._state = RECLAIMED
         p.reclaimed += 1
+        if (close_stream := getattr(slot, "_on_reclaimed", None)) is not None:
+            self._line.add(close_stream)
         if self._settings.on_reclaim is not None:
             self._line.add(self._settings.on_reclaim, slot)
         self._cool(p, slot, now)
@@ -452,10 +459,12 @@ class Core(Operations):
         self._line.forget()
         self._sweep_at = None
         for p in list(self._providers.values()):
-            for slot in p.held:
-                slot._state = FREE
+            entries = [entry for run in (p.cooling, p.queue) if run is not None for entry in (*run.run, *run.late)]
+            for slot in (*p.held, *(entry[2] for entry in entries)):
+                slot._state = _FORGOTTEN.get(slot._state, slot._state)
+            self._disarm(p)
             p.held.clear()
-            p.cooling = p.queue = p.timeouts = p.timer = None
+            p.cooling = p.queue = p.timeouts = None
             p.reclaimed = 0
             p.measure_room()
             if not p.has_state():

@@ -7,11 +7,13 @@ SystemExit leaves the delivery after the rest of the line has been delivered, so
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 Report = Callable[[Exception, Callable[..., object]], None]
+Call = tuple[Callable[..., object], tuple[Any, ...]]
 
 
 class DeliveryLine:
@@ -21,7 +23,7 @@ class DeliveryLine:
 
     def __init__(self, report: Report) -> None:
         """`report` is told of each Exception that a callback raises."""
-        self.waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.waiting: deque[Call] = deque()
         self._delivering = False
         self._report = report
 
@@ -31,13 +33,12 @@ class DeliveryLine:
 
     def deliver(self) -> None:
         """Makes the calls, unless a delivery is under way: that one will make them."""
-        if self._delivering or not self.waiting:
+        if not self._begin():
             return
-        self._delivering = True
         interruption: BaseException | None = None
         try:
-            while self.waiting:
-                callback, args = self.waiting.popleft()
+            while (call := self._take()) is not None:
+                callback, args = call
                 try:
                     try:
                         callback(*args)
@@ -45,12 +46,46 @@ class DeliveryLine:
                         self._report(error, callback)
                 except BaseException as error:  # noqa: BLE001 - raised below, once the line is empty
                     interruption = error
-        finally:
+        except BaseException:  # from between the calls
             self._delivering = False
+            raise
         if interruption is not None:
             raise interruption
+
+    def _begin(self) -> bool:
+        """Whether there is something to deliver and nobody does yet."""
+        if self._delivering or not self.waiting:
+            return False
+        self._delivering = True
+        return True
+
+    def _take(self) -> Call | None:
+        """The next call; None: the line is empty and the delivery over."""
+        if self.waiting:
+            return self.waiting.popleft()
+        self._delivering = False
+        return None
 
     def forget(self) -> None:
         """Drops everything (a forked child, FRK-1)."""
         self.waiting.clear()
         self._delivering = False
+
+
+class SharedDeliveryLine(DeliveryLine):
+    """The line of a manager that many threads use: whoever finds nobody delivering delivers for all."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, report: Report) -> None:
+        """No callback is called under the lock."""
+        super().__init__(report)
+        self._lock = threading.Lock()
+
+    def _begin(self) -> bool:
+        with self._lock:
+            return super()._begin()
+
+    def _take(self) -> Call | None:
+        with self._lock:
+            return super()._take()

@@ -11,7 +11,13 @@ if TYPE_CHECKING:
 UNLIMITED: Final = sys.maxsize
 """The limit in force where there is none."""
 
-__all__ = ["AcquireTimeoutError", "ManagerClosedError", "ProviderConcurrencyError", "QueueFullError"]
+__all__ = [
+    "AcquireTimeoutError",
+    "ManagerClosedError",
+    "ProviderConcurrencyError",
+    "QueueFullError",
+    "SlotReclaimedError",
+]
 
 
 class ProviderConcurrencyError(Exception):
@@ -51,6 +57,10 @@ class QueueFullError(ProviderConcurrencyError):
 
 class AcquireTimeoutError(ProviderConcurrencyError, TimeoutError):
     """The request was still queued when its `timeout` was over (CAN-3)."""
+
+
+class SlotReclaimedError(ProviderConcurrencyError):
+    """The watchdog took back the slot of a stream that was still open; the stream is closed (GRD-4)."""
 
 
 ErrorT = TypeVar("ErrorT", bound=ProviderConcurrencyError)

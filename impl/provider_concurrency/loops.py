@@ -8,16 +8,14 @@ process is forked (FRK-1).
 from __future__ import annotations
 
 import asyncio
-import os
 import warnings
-import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from typing import Any, Final, cast
 
 from provider_concurrency.core import log
+from provider_concurrency.fork import forget_in_children
 from provider_concurrency.provider import Provider
-from provider_concurrency.settings import Settings
 from provider_concurrency.slot import Slot
 from provider_concurrency.surface import Surface
 
@@ -48,15 +46,17 @@ class Waiter(asyncio.Future[None]):
 class LoopShell(Surface):
     """The core on an asyncio event loop."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Serves no loop yet."""
-        super().__init__(settings)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0  # the loop's thread
-        self._sweep_handle: asyncio.Handle | None = None
-        self._early = 0  # timers in a row that found their deadline ahead
-        self._close_waiters: set[asyncio.Future[None]] = set()
-        _shells.add(self)
+    _loop: asyncio.AbstractEventLoop | None
+    _thread: int  # the loop's thread
+    _sweep_handle: asyncio.Handle | None
+    _early: int  # timers in a row that found their deadline ahead
+    _close_waiters: set[asyncio.Future[None]]
+
+    def _set_up(self) -> None:
+        self._loop = self._sweep_handle = None
+        self._thread = self._early = 0
+        self._close_waiters = set()
+        forget_in_children(self)
 
     # -- waiters and callbacks ------------------------------------------------------------------------------------
 
@@ -121,12 +121,12 @@ class LoopShell(Surface):
     def _measure_home(self) -> None:
         """Opens the short way: a loop, no observer to be told, and a sweep announced for whoever is granted next."""
         is_open = self._observer is None and not self._closed and self._loop is not None
-        is_watched = self._sweep_at is not None or self._slot_timeout is None
-        self._resting_home = self._thread if is_open and is_watched else 0
+        self._resting_home = self._thread if is_open and self._sweep_at is not None else 0
 
     def _forget_parent(self) -> None:
         """In a forked child (FRK-1)."""
-        self._loop = self._sweep_handle = None
+        self._disarm_sweep()
+        self._loop = None
         self._thread = self._home = self._resting_home = 0
         self._close_waiters.clear()
         self._forget_slots()
@@ -155,7 +155,7 @@ class LoopShell(Surface):
         self._warn_early(is_early)
 
     def _arm_sweep(self, now: int) -> None:
-        if self._loop is not None and self._sweep_at is not None:
+        if self._loop is not None and self._sweep_at is not None:  # pragma: no branch - a sweep is announced on a loop
             target = min(self._sweep_at, now + _MAX_DELAY_NS)
             self._sweep_handle = self._call_at(target, now, self._on_sweep_timer, target)
 
@@ -200,15 +200,3 @@ class LoopShell(Surface):
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-
-_shells: Final[weakref.WeakSet[LoopShell]] = weakref.WeakSet()
-
-
-def _forget_parents() -> None:
-    for shell in list(_shells):
-        shell._forget_parent()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parents)

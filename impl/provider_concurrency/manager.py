@@ -8,23 +8,17 @@ value: the slot's state says how the wait ended.
 from __future__ import annotations
 
 import asyncio
-import time
 from _thread import get_ident
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from provider_concurrency._tags import HANDED, HELD, NEW, QUEUED, REJECTED, TIMED_OUT
-from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError, explain
+from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
 from provider_concurrency.loops import LoopShell, Waiter
-from provider_concurrency.settings import Observer, read_settings
-from provider_concurrency.slot import Slot
+from provider_concurrency.slot import Slot, new_slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
     check_callback,
-    check_conversation,
     check_duration,
-    check_number,
-    check_provider,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["ConcurrencyManager"]
 
 _INF: Final = float("inf")
-_new_slot: Final[Callable[[type[Slot]], Slot]] = object.__new__
 
 
 def _are_plain(conversation: object, prompt: object, timeout: object) -> bool:
@@ -49,17 +42,19 @@ def _are_plain(conversation: object, prompt: object, timeout: object) -> bool:
 class _SlotContext:
     """`async with manager.slot(...)`; deliberately no `with` (CAN-2, REL-1)."""
 
-    __slots__ = ("_arguments", "_manager", "_provider", "_slot")
+    __slots__ = ("_arguments", "_is_entered", "_manager", "_provider", "_slot")
 
     def __init__(self, manager: ConcurrencyManager, provider: str, **arguments: Any) -> None:
         self._manager = manager
         self._provider = provider
         self._arguments = arguments
+        self._is_entered = False
         self._slot: Slot | None = None
 
     async def __aenter__(self) -> Slot:
-        if self._slot is not None:
+        if self._is_entered:
             raise RuntimeError("what manager.slot() returns can be entered only once")
+        self._is_entered = True
         self._slot = await self._manager.acquire(self._provider, **self._arguments)
         return self._slot
 
@@ -88,44 +83,6 @@ class ConcurrencyManager(LoopShell):
 
     Making and configuring one needs no running loop (LOP-1). Raises TypeError or ValueError, naming the argument.
     """
-
-    def __init__(
-        self,
-        *,
-        limits: Mapping[str, int] | None = None,
-        default_limit: int | None = None,
-        release_cooldown: float = 0.2,
-        slot_timeout: float | None = 300.0,
-        watchdog_interval: float = 30.0,
-        default_pause: float = 30.0,
-        min_pause: float = 1.0,
-        max_pause: float = 21600.0,
-        max_queued: int | None = None,
-        clock: Callable[[], int] = time.monotonic_ns,
-        wall_clock: Callable[[], float] = time.time,
-        observer: Observer | None = None,
-        on_reclaim: Callable[[Slot], object] | None = None,
-        on_pause: Callable[[str, float], object] | None = None,
-    ) -> None:
-        """See the class."""
-        super().__init__(
-            read_settings(
-                limits=limits,
-                default_limit=default_limit,
-                release_cooldown=release_cooldown,
-                slot_timeout=slot_timeout,
-                watchdog_interval=watchdog_interval,
-                default_pause=default_pause,
-                min_pause=min_pause,
-                max_pause=max_pause,
-                max_queued=max_queued,
-                clock=clock,
-                wall_clock=wall_clock,
-                observer=observer,
-                on_reclaim=on_reclaim,
-                on_pause=on_pause,
-            )
-        )
 
     # -- acquire --------------------------------------------------------------------------------------------------
 
@@ -161,7 +118,7 @@ class ConcurrencyManager(LoopShell):
                 or _are_plain(conversation_id, prompt_started_at, timeout)
             )
         ):
-            slot = _new_slot(Slot)
+            slot = new_slot(Slot)
             slot._provider = p
             slot._arrival = self._arrivals = self._arrivals + 1
             slot._prompt = prompt_started_at
@@ -207,7 +164,7 @@ class ConcurrencyManager(LoopShell):
                 or _are_plain(conversation_id, prompt_started_at, None)
             )
         ):
-            slot = _new_slot(Slot)
+            slot = new_slot(Slot)
             slot._provider = p
             slot._arrival = self._arrivals = self._arrivals + 1
             slot._prompt = prompt_started_at
@@ -244,34 +201,16 @@ class ConcurrencyManager(LoopShell):
         )
 
     def _prepare(self, what: str, provider: object, conversation: object, prompt: object) -> Slot:
-        """Judges a request's arguments and the calling loop; numbers the request (ORD-1)."""
-        if self._closed:
-            raise ManagerClosedError(f"{what}: the manager is closed", provider=str(provider))
-        check_provider(provider)
-        slot = _new_slot(Slot)
-        slot.conversation_id = check_conversation(conversation)
-        slot._prompt = None if prompt is None else check_number("prompt_started_at", prompt)
-        slot._state = NEW
+        """Judges a request's arguments and the calling loop."""
+        slot = self._make_request(what, provider, conversation, prompt)
         self._bind(what)
-        if slot._prompt is None:
-            slot._prompt = self._settings.wall_clock()
-        slot._arrival = self._arrivals = self._arrivals + 1
         return slot
 
     def _deliver(self, slot: Slot) -> Slot:
         """Hands the slot to its caller, or tells how the wait ended otherwise."""
-        state, p = slot._state, slot._provider
-        if state == HANDED:
-            slot._state = HELD
-            return slot
-        if slot.reclaimed:  # swept before its caller ran; `with` refuses it
-            return slot
-        waited = self._clock() - slot._queued_at
-        if state == TIMED_OUT:
-            raise explain(AcquireTimeoutError, f"no slot within {waited / 1e9:.3f} s", p, waited)
-        if state == REJECTED:
-            raise explain(ManagerClosedError, "the manager was closed while the request was queued", p, waited)
-        raise asyncio.CancelledError  # withdrawn, and the task then un-cancelled: the slot is gone all the same
+        if slot._state == CANCELLED:  # withdrawn; that the task was un-cancelled then brings no slot back
+            raise asyncio.CancelledError
+        return self._hand_out(slot)
 
     # -- close ----------------------------------------------------------------------------------------------------
 
@@ -294,7 +233,7 @@ class ConcurrencyManager(LoopShell):
 
     def _drained(self) -> None:
         for waiter in self._close_waiters:
-            if not waiter.done():
+            if not waiter.done() and not waiter.get_loop().is_closed():
                 waiter.set_result(None)
 
     async def __aenter__(self) -> Self:

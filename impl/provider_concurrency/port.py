@@ -13,11 +13,19 @@ import math
 import platform
 import sys
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from provider_concurrency import ConcurrencyManager, ManagerClosedError, QueueFullError, Slot
 from provider_concurrency.testing import VirtualLoop
-from provider_concurrency_spec.vocabulary import FEATURES, PROTOCOL
+from provider_concurrency_spec.vocabulary import (
+    FEATURES,
+    PROTOCOL,
+    Config,
+    MalformedError,
+    command_from_json,
+    config_from_json,
+    config_to_json,
+)
 
 Message = dict[str, Any]
 
@@ -40,6 +48,21 @@ def _seconds(value: Any) -> Any:
     return number / 1000 if isinstance(number, int | float) and not isinstance(number, bool) else number
 
 
+def _find_flaw(message: Message) -> str | None:
+    """What a message lacks so that it can't be carried out at all, or None; its values are the manager's to judge."""
+    command = message.get("cmd")
+    try:
+        if command == "new":
+            config_from_json(message.get("config"))
+            if missing := [name for name in config_to_json(Config()) if name not in message["config"]]:
+                return f"config lacks {', '.join(missing)}"
+        elif command in ("do", "advance", "stall"):
+            command_from_json(message)
+    except MalformedError as flaw:
+        return str(flaw)
+    return None
+
+
 class _HookError(Exception):
     """Thrown from a callback because a hook says so."""
 
@@ -53,6 +76,8 @@ class Port:
 
     def handle(self, message: Message) -> Message:
         """Answers one request message."""
+        if (flaw := _find_flaw(message)) is not None:
+            return {"id": message.get("id"), "error": {"message": flaw}}
         reply: Message = {"id": message.get("id")}
         match message.get("cmd"):
             case "hello":
@@ -99,26 +124,29 @@ class _Session:
         self.loop = VirtualLoop()
         self.loop.set_exception_handler(self._expect)
         self.wall_jump = 0.0
-        self.manager = ConcurrencyManager(
-            default_limit=_number(config["default_limit"]),
-            release_cooldown=_seconds(config["release_cooldown_ms"]),
-            slot_timeout=_seconds(config["slot_timeout_ms"]),
-            watchdog_interval=_seconds(config["watchdog_interval_ms"]),
-            default_pause=_seconds(config["default_pause_ms"]),
-            min_pause=_seconds(config["min_pause_ms"]),
-            max_pause=_seconds(config["max_pause_ms"]),
-            max_queued=_number(config["max_queued"]),
-            clock=self.loop.time_ns,
-            wall_clock=lambda: 1.0e9 + self.loop.time() + self.wall_jump,
-            observer=self._observe,
-            on_reclaim=lambda slot: self._hook("reclaimed", slot.provider),
-            on_pause=lambda provider, _: self._hook("paused", provider),
-        )
+        try:
+            self.manager = ConcurrencyManager(
+                default_limit=_number(config["default_limit"]),
+                release_cooldown=_seconds(config["release_cooldown_ms"]),
+                slot_timeout=_seconds(config["slot_timeout_ms"]),
+                watchdog_interval=_seconds(config["watchdog_interval_ms"]),
+                default_pause=_seconds(config["default_pause_ms"]),
+                min_pause=_seconds(config["min_pause_ms"]),
+                max_pause=_seconds(config["max_pause_ms"]),
+                max_queued=_number(config["max_queued"]),
+                clock=self.loop.time_ns,
+                wall_clock=lambda: 1.0e9 + self.loop.time() + self.wall_jump,
+                observer=self._observe,
+                on_reclaim=lambda slot: self._hook("reclaimed", slot.provider),
+                on_pause=lambda provider, _: self._hook("paused", provider),
+            )
+        except BaseException:
+            self.loop.close()
+            raise
         self.events: list[Message] = []
         self.tasks: dict[str, asyncio.Task[Slot]] = {}  # requests by acquire
         self.slots: dict[str, Slot] = {}  # what the callers have received
         self.names: dict[int, str] = {}  # by arrival number
-        self.providers: dict[str, str] = {}  # by request
         self.ends: dict[str, str] = {}  # last event of a request whose caller never had a slot
         self.hooks: list[Message] = []
         self.index = 0
@@ -217,7 +245,6 @@ class _Session:
 
     def _acquire(self, op: Message) -> None:
         name, provider, index = op["request"], op["provider"], self.index
-        self.providers[name] = provider
         was_open = not self.manager._closed  # its own callback may close the manager
         self._expect_number(name)
         task = self.loop.start(
@@ -241,7 +268,6 @@ class _Session:
 
     def _try_acquire(self, op: Message) -> None:
         name, provider = op["request"], op["provider"]
-        self.providers[name] = provider
         self._expect_number(name)
         slot = self.manager.try_acquire(
             provider, conversation_id=op["conversation"], prompt_started_at=_number(op["prompt_started_at"])
@@ -353,14 +379,19 @@ def serve(lines: IO[str], out: IO[str]) -> None:
     """Answers lines until `bye` or the end of input."""
     port = Port()
     for line in lines:
+        reply: Message = {"id": None}
         try:
-            message = json.loads(line)
+            message: object = json.loads(line)
         except ValueError as error:
-            reply: Message = {"id": None, "error": {"message": f"not JSON: {error}"}}
+            reply["error"] = {"message": f"not JSON: {error}"}
         else:
-            if message.get("cmd") == "bye":
-                break
-            reply = port.handle(message)
+            if isinstance(message, dict):
+                request = cast(Message, message)
+                if request.get("cmd") == "bye":
+                    break
+                reply = port.handle(request)
+            else:
+                reply["error"] = {"message": f"a message is an object, not {message!r}"}
         out.write(json.dumps(reply, separators=(",", ":")) + "\n")
         out.flush()
     port.shut()

@@ -59,8 +59,9 @@ class SortedRun:
 class WaitingRun(SortedRun):
     """Entries of queued slots: one whose slot is queued no longer is dead and is dropped in passing.
 
-    Whoever takes a slot out of the queue otherwise than by `pop_first` calls `discard` once. Dead entries never
-    outnumber the living by more than the floor below, so memory follows the living, at O(1) amortised a discard.
+    Whoever takes a slot out of the queue otherwise than by `pop_first` calls `discard` once, after the slot's state
+    has changed. Dead entries never outnumber the living by more than the floor below, so memory follows the living, at
+    O(1) amortised a discard. The first entry is always alive, so that another thread may look at it (THR-1).
     """
 
     __slots__ = ("dead",)
@@ -75,12 +76,11 @@ class WaitingRun(SortedRun):
     def __len__(self) -> int:
         return len(self.run) + len(self.late) - self.dead
 
-    def first(self) -> Entry | None:
-        """The least entry whose slot is queued, or None."""
-        while (entry := SortedRun.first(self)) is not None and entry[2]._state != QUEUED:
-            SortedRun.pop_first(self)
-            self.dead -= 1
-        return entry
+    def pop_first(self) -> None:
+        """Removes the least entry; there must be one."""
+        super().pop_first()
+        if self.dead:
+            self._drop_dead()
 
     def discard(self) -> None:
         """One more entry is dead; sweeps them out when they outnumber the living."""
@@ -90,3 +90,10 @@ class WaitingRun(SortedRun):
             self.late = [entry for entry in self.late if entry[2]._state == QUEUED]
             heapify(self.late)
             self.dead = 0
+        else:
+            self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        while (entry := self.first()) is not None and entry[2]._state != QUEUED:
+            super().pop_first()
+            self.dead -= 1

@@ -15,6 +15,14 @@ class Shell(abc.ABC):
     """The calls that the core makes; the asyncio manager answers them with a loop."""
 
     @abc.abstractmethod
+    def _set_up(self) -> None:
+        """Called once, before anything else, by the core's constructor."""
+
+    @abc.abstractmethod
+    def _forget_parent(self) -> None:
+        """Called in a forked child: threads, loops and timers are the parent's (FRK-1)."""
+
+    @abc.abstractmethod
     def _arm(self, provider: Provider, deadline: int, now: int) -> None:
         """Arms the provider's one timer for `deadline`, in place of the one that it has."""
 

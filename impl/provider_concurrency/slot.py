@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from _thread import get_ident
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from provider_concurrency._tags import (
     CANCELLED,
@@ -21,11 +21,15 @@ from provider_concurrency._tags import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
+    from provider_concurrency.guard import GuardedIterator
     from provider_concurrency.provider import Provider
 
 __all__ = ["Slot", "SlotState"]
+
+T = TypeVar("T")
 
 
 class SlotState(enum.Enum):
@@ -63,8 +67,8 @@ class Slot:
     dropped without a release is given back by the watchdog (FIN-1, WAT-1).
     """
 
-    __slots__ = ("_arrival", "_deadline", "_prompt", "_provider", "_queued_at", "_state", "_touched", "_waiter",
-                 "conversation_id")  # fmt: skip
+    __slots__ = ("_arrival", "_deadline", "_on_reclaimed", "_prompt", "_provider", "_queued_at", "_state", "_touched",
+                 "_waiter", "conversation_id")  # fmt: skip
 
     # Slots are built attribute by attribute, not by __init__ (a seventh of an uncontended request); of these, the
     # ones that only a queued request needs are not set on a slot that is granted at once.
@@ -76,6 +80,7 @@ class Slot:
     _waiter: object
     _queued_at: int
     _deadline: int | None
+    _on_reclaimed: Callable[[], object] | None  # told of a reclaim before the manager's own on_reclaim (GRD-4)
     conversation_id: str | None
 
     def __init__(self) -> None:
@@ -89,11 +94,12 @@ class Slot:
         KeyboardInterrupt or SystemExit out of a callback (CAL-4).
         """
         # The short way, where nobody is queued and no observer listens: `Core._release` without what then leaves
-        # nothing to do. It only makes room, so a finaliser may come by in the middle of a grant (FIN-1).
+        # nothing to do. It only makes room, so a finaliser may come by in the middle of a grant (FIN-1); and one that
+        # releases this very slot may come by at any call, so none stands between the last look and the change.
         if self._state == HELD:
             p = self._provider
             manager = p.manager
-            if p.queue is None and get_ident() == manager._home:
+            if p.queue is None and get_ident() == manager._home and self._state == HELD:
                 del p.held[self]
                 if p.cooldown:
                     self._state = COOLING
@@ -106,6 +112,24 @@ class Slot:
     def touch(self) -> None:
         """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""
         self._provider.manager._touch_slot(self)
+
+    def guard(
+        self, stream: AsyncIterator[T], *, first_timeout: float | None = None, abort_reclaimed: bool = True
+    ) -> GuardedIterator[T]:
+        """The stream, which from now on holds this slot until it ends, is closed, fails or is forgotten (GRD-1..4).
+
+            async for item in slot.guard(stream): ...
+
+        Each item touches the slot. `first_timeout`: seconds to wait for the first item, then TimeoutError.
+        `abort_reclaimed`: a reclaim closes the stream, and its reader gets SlotReclaimedError. Raises ValueError if the
+        slot isn't held, and RuntimeError without a running loop.
+        """
+        from provider_concurrency.guard import GuardedIterator, Lease  # most slots are never guarded
+
+        if self._state != HELD:
+            raise ValueError(f"only a held slot can guard a stream; this one is {_STATES[self._state].value}")
+        lease = Lease(self, first_timeout=first_timeout, abort_reclaimed=abort_reclaimed)
+        return GuardedIterator(lease, stream)
 
     @property
     def provider(self) -> str:
@@ -126,7 +150,7 @@ class Slot:
 
     def __enter__(self) -> Slot:
         if self._state != HELD:
-            raise RuntimeError(f"only a held slot can be entered; this one is {_STATES[self._state].value}")
+            raise RuntimeError(f"only a held slot can be entered; this one is {self.state.value}")
         return self
 
     def __exit__(
@@ -136,3 +160,7 @@ class Slot:
 
     def __repr__(self) -> str:
         return f"<Slot of {self._provider.name!r}: {_STATES[self._state].value}>"
+
+
+new_slot: Final[Callable[[type[Slot]], Slot]] = object.__new__
+"""How the manager makes a slot, attribute by attribute (see the class)."""

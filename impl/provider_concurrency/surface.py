@@ -6,17 +6,66 @@ core. What waits (acquire, wait_closed) is the shell's.
 
 from __future__ import annotations
 
-from provider_concurrency._tags import QUEUED
+import time
+from collections.abc import Callable, Mapping
+
+from provider_concurrency._tags import HANDED, HELD, NEW, QUEUED, TIMED_OUT
 from provider_concurrency.core import Core
-from provider_concurrency.errors import ManagerClosedError
+from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError, explain
 from provider_concurrency.provider import Provider
-from provider_concurrency.slot import SlotState
+from provider_concurrency.settings import Observer, read_settings
+from provider_concurrency.slot import Slot, SlotState, new_slot
 from provider_concurrency.status import ProviderStatus, SlotInfo
-from provider_concurrency.validation import check_count, check_duration, check_provider, read_retry_after
+from provider_concurrency.validation import (
+    check_conversation,
+    check_count,
+    check_duration,
+    check_number,
+    check_provider,
+    read_retry_after,
+)
 
 
 class Surface(Core):
-    """The core's synchronous public face."""
+    """The core's synchronous public face, and the synchronous halves of acquire."""
+
+    def __init__(
+        self,
+        *,
+        limits: Mapping[str, int] | None = None,
+        default_limit: int | None = None,
+        release_cooldown: float = 0.2,
+        slot_timeout: float | None = 300.0,
+        watchdog_interval: float = 30.0,
+        default_pause: float = 30.0,
+        min_pause: float = 1.0,
+        max_pause: float = 21600.0,
+        max_queued: int | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall_clock: Callable[[], float] = time.time,
+        observer: Observer | None = None,
+        on_reclaim: Callable[[Slot], object] | None = None,
+        on_pause: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Durations are seconds; see the class. Raises TypeError or ValueError, naming the argument."""
+        super().__init__(
+            read_settings(
+                limits=limits,
+                default_limit=default_limit,
+                release_cooldown=release_cooldown,
+                slot_timeout=slot_timeout,
+                watchdog_interval=watchdog_interval,
+                default_pause=default_pause,
+                min_pause=min_pause,
+                max_pause=max_pause,
+                max_queued=max_queued,
+                clock=clock,
+                wall_clock=wall_clock,
+                observer=observer,
+                on_reclaim=on_reclaim,
+                on_pause=on_pause,
+            )
+        )
 
     def _admit_call(self, what: str, *, when_closed: bool = False) -> None:
         """Refuses a foreign thread, and after close what only an open manager does."""
@@ -28,6 +77,31 @@ class Surface(Core):
     def describe_settings(self) -> dict[str, object]:
         """What the manager was made with, as it stands in a trace's header; durations in nanoseconds."""
         return self._settings.describe()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _make_request(self, what: str, provider: object, conversation: object, prompt: object) -> Slot:
+        """A request that is still to be run; refused when closed, else judged (CLO-2)."""
+        if self._closed:
+            raise ManagerClosedError(f"{what}: the manager is closed", provider=str(provider))
+        check_provider(provider)
+        slot = new_slot(Slot)
+        slot.conversation_id = check_conversation(conversation)
+        slot._prompt = self._settings.wall_clock() if prompt is None else check_number("prompt_started_at", prompt)
+        slot._state = NEW
+        return slot
+
+    def _hand_out(self, slot: Slot) -> Slot:
+        """The slot of a request whose wait is over, now its caller's; or the error that says how the wait ended."""
+        if slot._state == HANDED:
+            slot._state = HELD
+            return slot
+        if slot.reclaimed:  # swept before its caller ran; `with` refuses it
+            return slot
+        waited = self._clock() - slot._queued_at
+        if slot._state == TIMED_OUT:
+            raise explain(AcquireTimeoutError, f"no slot within {waited / 1e9:.3f} s", slot._provider, waited)
+        raise explain(ManagerClosedError, "closed while the request was queued", slot._provider, waited)
 
     # -- configuration --------------------------------------------------------------------------------------------
 
@@ -96,10 +170,7 @@ class Surface(Core):
 
         What is due is applied first (TIM-3), unless another thread reads (THR-1).
         """
-        known = self._providers.get(check_provider(provider))
-        if known is not None:
-            self._apply_due(known)
-            known = self._providers.get(provider)  # a callback may have made it anew
+        known = self._catch_up_with(provider)
         return self._status(known) if known is not None and known.has_state() else None
 
     def get_status_all(self) -> dict[str, ProviderStatus]:
@@ -109,12 +180,18 @@ class Surface(Core):
 
     def get_slots(self, provider: str) -> list[SlotInfo]:
         """Who holds a slot of a provider, in grant order, then who waits, in queue order; with ages in seconds."""
-        p = self._providers.get(check_provider(provider))
-        if p is not None:
-            self._apply_due(p)
-            p = self._providers.get(provider)  # a callback may have made it anew
-        if p is None:
-            return []
+        known = self._catch_up_with(provider)
+        return self._list_slots(known) if known is not None else []
+
+    def _catch_up_with(self, provider: str) -> Provider | None:
+        """A provider's record after what is due of it was applied."""
+        known = self._providers.get(check_provider(provider))
+        if known is not None:
+            self._apply_due(known)
+            known = self._providers.get(provider)  # a callback may have made it anew
+        return known
+
+    def _list_slots(self, p: Provider) -> list[SlotInfo]:
         now, wall = self._clock(), self._settings.wall_clock()
         infos: list[SlotInfo] = []
         for slot, granted_at in list(p.held.items()):

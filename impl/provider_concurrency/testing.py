@@ -152,7 +152,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while (deadline := self.next_deadline_ns()) is not None and deadline <= end:
             self._now = max(self._now, deadline)
             self.settle()
-        self._now = end
+        self._now = max(self._now, end)  # a callback may have stalled beyond it
 
     def stall_ns(self, ns: int) -> None:
         """The clock leaps and nothing fires meanwhile, as when a callback blocks the loop."""
@@ -165,9 +165,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if current is not None:
                 asyncio.tasks._leave_task(self, current)
             try:
-                task = self.create_task(coroutine)
-                if not task.done() and self._ready:
-                    self._ready.pop()._run()
+                task = asyncio.Task(coroutine, loop=self)  # not by a task factory: that may have run it already
+                self._ready.pop()._run()
             finally:
                 if current is not None:
                     asyncio.tasks._enter_task(self, current)

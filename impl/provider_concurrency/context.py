@@ -1,0 +1,70 @@
+"""Whose request this is, said once around a block instead of at every call.
+
+    with conversation("c1", prompt_started_at=prompt.sent_at):
+        await client.chat.completions.create(...)  # and every retry, redirect and tool round of it
+
+An SDK's signature has no room for a conversation id, and the transport underneath sees only HTTP. A context variable
+reaches it: tasks that an SDK starts inherit it, other tasks don't see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from provider_concurrency.validation import check_conversation, check_number, check_provider
+
+__all__ = ["Conversation", "conversation", "current_conversation"]
+
+
+@dataclass(slots=True, eq=False)
+class Conversation:
+    """One block of `conversation(...)`.
+
+    `id`: for reports, never a key (ORD-2). `provider`: the provider of every request of the block, or None to leave
+    that to the transport. `prompt_started_at`: when the user's prompt began, on the manager's scale (epoch seconds
+    unless told otherwise); None until the first request of the block has set it (CTX-2).
+    """
+
+    id: str | None
+    provider: str | None = None
+    prompt_started_at: float | None = None
+
+    def settle_prompt(self, wall_clock: Callable[[], float]) -> float:
+        """The prompt time of every request of this block: as given, else the moment of the first one (CTX-2)."""
+        if self.prompt_started_at is None:
+            self.prompt_started_at = wall_clock()
+        return self.prompt_started_at
+
+
+_current: Final[ContextVar[Conversation | None]] = ContextVar("provider_concurrency.conversation", default=None)
+
+
+@contextmanager
+def conversation(
+    conversation_id: str | None, *, provider: str | None = None, prompt_started_at: float | None = None
+) -> Generator[Conversation, None, None]:
+    """Requests sent through our transports inside the block belong to this conversation (CTX-1).
+
+    One block a prompt: without `prompt_started_at` the first request of the block fixes it for all later ones, so
+    that a retry or a tool round keeps its place (CTX-2). An inner block replaces the outer one entirely. Raises
+    TypeError or ValueError, naming the argument.
+    """
+    current = Conversation(
+        check_conversation(conversation_id),
+        None if provider is None else check_provider(provider),
+        None if prompt_started_at is None else check_number("prompt_started_at", prompt_started_at),
+    )
+    token = _current.set(current)
+    try:
+        yield current
+    finally:
+        _current.reset(token)
+
+
+def current_conversation() -> Conversation | None:
+    """The innermost conversation of the running task, or None."""
+    return _current.get()

@@ -1,0 +1,118 @@
+"""FIN-1: a release or a touch out of a finaliser may come at any call inside the manager, and does no harm.
+
+The interpreter lets the collector, and so finalisers, in when a Python function begins and when a C function has
+returned. `play` puts a finaliser's act at the n-th such moment inside the manager's modules, for every n.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from provider_concurrency import Slot, SlotState
+from support import World
+
+MODULES = ("core", "delivery", "loops", "manager", "operation", "provider", "queue", "slot", "surface")
+
+
+class Meddler:
+    """A profile function that acts once, at the n-th event inside the manager."""
+
+    def __init__(self, n: int, act: Callable[[], object]) -> None:
+        self.n, self.act = n, act
+        self.count = 0
+
+    def __call__(self, frame: Any, event: str, arg: object) -> None:
+        name: str = frame.f_globals.get("__name__", "")
+        if event in ("call", "c_return") and name.removeprefix("provider_concurrency.") in MODULES:
+            self.count += 1
+            if self.count == self.n + 1:
+                self.act()
+
+
+def meddle(n: int, act: Callable[[], object], operation: Callable[[], object]) -> int:
+    """Runs an operation with an act in the middle of it. Returns how many places for it there were."""
+    meddler = Meddler(n, act)
+    before = sys.getprofile()
+    sys.setprofile(meddler)
+    try:
+        operation()
+    finally:
+        sys.setprofile(before)
+    return meddler.count
+
+
+class Scene:
+    """Several slots, one of which the finaliser holds; and one operation."""
+
+    def __init__(self, *, watched: bool, cooldown: float, limit: int | None, is_late: bool) -> None:
+        limits = {} if limit is None else {"p": limit}
+        self.world = World(watched=watched, limits=limits, release_cooldown=cooldown, slot_timeout=5)
+        self.victim, self.mine, self.cooling, self.last = (self.world.hold(conversation_id=c) for c in "abcd")
+        self.cooling.release()
+        self.world.pass_ms(100)
+        self.last.release()
+        self.got: list[Slot | None] = []
+        if is_late:
+            self.world.loop.stall_ns(100_000_000)  # `cooling` is due, `last` isn't, and nobody has noticed
+
+
+OPERATIONS: dict[str, Callable[[Scene], object]] = {
+    "release": lambda s: s.mine.release(),
+    "release the same": lambda s: s.victim.release(),
+    "touch": lambda s: s.mine.touch(),
+    "try_acquire": lambda s: s.got.append(s.world.take()),
+    "acquire": lambda s: s.got.append(s.world.hold()),
+    "status": lambda s: s.world.status(),
+    "set_limit": lambda s: s.world.manager.set_limit("p", 3),
+    "429": lambda s: s.world.manager.report_rate_limit("p", 1),
+    "state": lambda s: s.cooling.state,
+}
+ACTS: dict[str, Callable[[Scene], object]] = {
+    "release": lambda s: s.victim.release(),
+    "touch": lambda s: s.victim.touch(),
+    "double release": lambda s: (s.victim.release(), s.victim.release()),
+}
+
+
+def play(scene: Scene, operation: Callable[[Scene], object], act: Callable[[Scene], object], n: int) -> int:
+    world = scene.world
+    with world:
+        count = meddle(n, lambda: act(scene), lambda: operation(scene))
+        world.loop.settle()
+        world.check()
+        for slot in (scene.victim, scene.mine, *scene.got):
+            if slot is not None:
+                slot.release()
+        in_flight = world.status()
+        assert in_flight is None or in_flight.held == 0
+        world.check()
+        world.pass_ms(199)
+        late = [scene.victim.state, scene.mine.state]
+        world.pass_ms(2000)
+        assert world.figures() in (None, (0, 0, 0, 0))
+        ends = [s.state for s in (scene.victim, scene.mine, scene.cooling, scene.last, *scene.got) if s is not None]
+        assert set(ends) == {SlotState.FREE}
+        assert late
+    return count
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "unwatched"])
+def test_fin_1_a_finaliser_at_every_call_of_an_operation(
+    operation: Callable[[Scene], object], act: Callable[[Scene], object], watched: bool
+) -> None:
+    for cooldown in (0.2, 0.0):
+        for limit, is_late in ((8, True), (8, False), (None, True)):
+
+            def build(cooldown: float = cooldown, limit: int | None = limit, is_late: bool = is_late) -> Scene:
+                return Scene(watched=watched, cooldown=cooldown, limit=limit, is_late=is_late)
+
+            n = 0
+            while n < play(build(), operation, act, n):
+                n += 1
+            assert n > 0, "nowhere to meddle"
