@@ -53,7 +53,7 @@ def rule_texts() -> dict[str, str]:
 def test_spec_has_a_heading_for_each_rule_in_order() -> None:
     headings = re.findall(r"^### ([A-Z]{3}-\d): (.+)$", SPEC, re.M)
     assert headings == [(rule.id, rule.title) for rule in RULES]
-    assert len(set(RULE_IDS)) == len(RULES) == 49
+    assert len(set(RULE_IDS)) == len(RULES)
 
 
 def test_each_rule_has_an_example() -> None:

@@ -12,6 +12,7 @@ from provider_concurrency.errors import (
     ManagerClosedError,
     ProviderConcurrencyError,
     QueueFullError,
+    SlotReclaimedError,
 )
 from provider_concurrency.manager import ConcurrencyManager
 from provider_concurrency.settings import Observer
@@ -28,5 +29,6 @@ __all__ = [
     "QueueFullError",
     "Slot",
     "SlotInfo",
+    "SlotReclaimedError",
     "SlotState",
 ]
