@@ -538,3 +538,24 @@ def test_cal_4_a_broken_exception_handler_doesnt_stop_the_line(make_unwatched: C
         world.manager.report_rate_limit("q", 1)
     assert heard == ["p", "q"]
     assert isinstance(world.manager, ConcurrencyManager)
+
+
+def test_cal_4_a_signal_between_two_deliveries_leaves_the_line_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python raises KeyboardInterrupt wherever it is; the next operation delivers what was left."""
+    from provider_concurrency.delivery import DeliveryLine
+
+    heard: list[str] = []
+    with World(watched=False, on_pause=lambda provider, _: heard.append(provider)) as world:
+        take, interrupts = DeliveryLine._take, [KeyboardInterrupt()]
+
+        def interrupted(line: DeliveryLine) -> object:
+            if interrupts:
+                raise interrupts.pop()
+            return take(line)
+
+        monkeypatch.setattr(DeliveryLine, "_take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            world.manager.report_rate_limit("p", 1)
+        assert heard == []
+        world.manager.report_rate_limit("q", 1)
+        assert heard == ["p", "q"]

@@ -157,7 +157,7 @@ def test_the_queue_is_a_sorted_list(acts: list[tuple[str, int]]) -> None:
         elif act == "pop" and expected:
             entry = expected.pop(0)
             assert run.first() is entry
-            run.pop_first()
+            run.take_first()
             entry[2]._state = CANCELLED
         elif act == "leave" and expected:
             expected.pop(number % len(expected))[2]._state = CANCELLED
@@ -166,7 +166,7 @@ def test_the_queue_is_a_sorted_list(acts: list[tuple[str, int]]) -> None:
         assert run.first() is (expected[0] if expected else None)
     for entry in sorted([*plain.run, *plain.late], key=lambda e: e[:2]):
         assert plain.first() is entry
-        plain.pop_first()
+        plain.take_first()
     assert (len(plain), plain.first()) == (0, None)
 
 

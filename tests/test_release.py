@@ -234,8 +234,3 @@ def test_bug_72_a_plain_with_on_slot_is_refused_with_a_hint(make: Callable[..., 
     with world.unchanged(), pytest.raises(TypeError, match=hint), world.manager.slot("p"):  # type: ignore[attr-defined]
         raise AssertionError("entered")
     assert world.manager.slot("p").__exit__(None, None, None) is None  # type: ignore[attr-defined]
-
-
-def test_a_slot_is_made_by_the_manager_only() -> None:
-    with pytest.raises(TypeError, match="a Slot is made by ConcurrencyManager"):
-        Slot()

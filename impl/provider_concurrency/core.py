@@ -101,13 +101,17 @@ class Core(Operations):
             provider = self._providers[name] = Provider(self, name)
         return provider
 
+    def _take_number(self) -> int:
+        """The next arrival number (ORD-1); also what sets apart the cooldowns of slots that nobody can tell apart."""
+        self._arrivals += 1
+        return self._arrivals
+
     def _catch_up(self, p: Provider) -> int:
         """Applies what is due, in order of deadline; ties: cooldown, pause, timeout (TIM-3). Returns the time."""
         now = self._clock()
         while (deadline := p.next_deadline()) is not None and deadline <= now:
             if p.cooling and (entry := p.cooling.first()) is not None and entry[0] == deadline:
-                self._recycle_first(p, entry[2], now)
-                self._admit(p, now)
+                self._recycle_due(p, now)
             elif p.paused_until == deadline:
                 self._end_pause(p, now)
             elif p.timeouts and (entry := p.timeouts.first()):  # pragma: no branch - no other deadlines are left
@@ -132,11 +136,8 @@ class Core(Operations):
     def _admit(self, p: Provider, now: int) -> None:
         """The one admission step (ADM-2): while there is room, grant the head."""
         while len(p.held) < p.cap and p.queue is not None:
-            entry = p.queue.first()
-            assert entry is not None, "a queue without a living entry is None"
-            slot = entry[2]
-            slot._state = HANDED  # first of all, since only entries of queued slots survive a sweep of the runs
-            p.queue.pop_first()
+            slot = p.queue.take_first()[2]  # a queue without a living entry is None
+            slot._state = HANDED
             self._left_queue(p, slot)
             self._grant(p, slot, HANDED, now)
             self._settle(slot)
@@ -152,7 +153,7 @@ class Core(Operations):
 
     def _ask(self, slot: Slot, name: str, timeout: int | None, on_queued: Callable[[], object] | None) -> None:
         """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3). It is numbered first (ORD-1)."""
-        slot._arrival = self._arrivals = self._arrivals + 1
+        slot._arrival = self._take_number()
         p = slot._provider = self._provider(name)
         now = self._catch_up(p)
         try:
@@ -173,7 +174,7 @@ class Core(Operations):
 
     def _try(self, slot: Slot, name: str) -> None:
         """A request that never queues: without room its slot is simply not granted (ADM-8)."""
-        slot._arrival = self._arrivals = self._arrivals + 1
+        slot._arrival = self._take_number()
         p = slot._provider = self._provider(name)
         now = self._catch_up(p)
         if len(p.held) < p.cap:
@@ -251,7 +252,7 @@ class Core(Operations):
         else:
             if p.cooling is None:
                 p.cooling = SortedRun()
-            p.cooling.push((now + p.cooldown, slot._arrival, slot))
+            p.cooling.push((now + p.cooldown, slot._arrival or self._take_number(), slot))
             p.measure_room()
 
     def _start_cooldown(self, p: Provider, slot: Slot) -> None:
@@ -261,17 +262,20 @@ class Core(Operations):
             fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
             p.cooling = p.cooling or fresh
         cooling = p.cooling
-        cooling.push((now + p.cooldown, slot._arrival, slot))
+        cooling.push((now + p.cooldown, self._take_number(), slot))
         p.cap -= 1
         if cooling.run and cooling.run[0][0] <= now:
             self._operate(self._catch_up, p)
 
-    def _recycle_first(self, p: Provider, slot: Slot, now: int) -> None:
-        """The first of the cooling slots, which is this one, is free (REL-3)."""
-        assert p.cooling is not None, "a cooling slot stands among its provider's cooling"
-        p.cooling.pop_first()
+    def _recycle_due(self, p: Provider, now: int) -> None:
+        """The cooldowns that are due before anything else is (REL-3, TIM-3); then one admission step for all."""
+        cooling, other = p.cooling, p.next_other_deadline()
+        bound = now if other is None else min(now, other)
+        while cooling and (entry := cooling.first()) is not None and entry[0] <= bound:
+            cooling.take_first()
+            self._recycle(p, entry[2], now)
         p.measure_room()
-        self._recycle(p, slot, now)
+        self._admit(p, now)
 
     def _recycle(self, p: Provider, slot: Slot, now: int) -> None:
         """A slot that counts no longer is free."""
@@ -424,8 +428,8 @@ class Core(Operations):
             while p.queue is not None and (entry := p.queue.first()) is not None:
                 self._leave_queue(p, entry[2], REJECTED, "rejected", now)
                 self._settle(entry[2])
-            while p.cooling is not None and (entry := p.cooling.first()) is not None:
-                self._recycle_first(p, entry[2], now)
+            while p.cooling:
+                self._recycle(p, p.cooling.take_first()[2], now)
             p.measure_room()
             self._disarm(p)
             self._rest(p, now)

@@ -73,19 +73,28 @@ class DeliveryLine:
 
 
 class SharedDeliveryLine(DeliveryLine):
-    """The line of a manager that many threads use: whoever finds nobody delivering delivers for all."""
+    """The line of a manager that many threads use: whoever finds nobody delivering delivers for all.
 
-    __slots__ = ("_lock",)
+    The turn is asked for, never waited for: a finaliser may come by while its own thread has it (FIN-1).
+    """
+
+    __slots__ = ("_turn",)
 
     def __init__(self, report: Report) -> None:
-        """No callback is called under the lock."""
+        """Nobody delivers."""
         super().__init__(report)
-        self._lock = threading.Lock()
+        self._turn = threading.Lock()
 
-    def _begin(self) -> bool:
-        with self._lock:
-            return super()._begin()
+    def deliver(self) -> None:
+        """Makes the calls, unless another thread does: that one will make them."""
+        # Again after the turn: whoever added a call just before it ended has left it to us.
+        while self.waiting and (turn := self._turn).acquire(blocking=False):
+            try:
+                super().deliver()
+            finally:
+                turn.release()
 
-    def _take(self) -> Call | None:
-        with self._lock:
-            return super()._take()
+    def forget(self) -> None:
+        """Drops everything; the turn may be a thread's that the child hasn't got (FRK-1)."""
+        super().forget()
+        self._turn = threading.Lock()

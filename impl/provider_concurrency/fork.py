@@ -22,5 +22,5 @@ def _forget_parents() -> None:
         shell._forget_parent()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has no fork
     os.register_at_fork(after_in_child=_forget_parents)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
 from provider_concurrency.loops import LoopShell, Waiter
-from provider_concurrency.slot import Slot, new_slot
+from provider_concurrency.slot import Slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
     check_callback,
@@ -106,26 +106,26 @@ class ConcurrencyManager(LoopShell):
         """
         try:
             p = self._providers[provider]
-        except (KeyError, TypeError):  # unknown, or no str
-            p = None
-        if (
-            p is not None
-            and len(p.held) < p.cap
-            and get_ident() == self._home
-            and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
-            and (
-                (conversation_id is None and prompt_started_at is None and timeout is None)
-                or _are_plain(conversation_id, prompt_started_at, timeout)
-            )
-        ):
-            slot = new_slot(Slot)
-            slot._provider = p
-            slot._arrival = self._arrivals = self._arrivals + 1
-            slot._prompt = prompt_started_at
-            slot.conversation_id = conversation_id
-            slot._state = HELD
-            slot._touched = p.held[slot] = self._clock()
-            return slot
+        except (KeyError, TypeError):  # unknown, or no str: the long way
+            pass
+        else:
+            if (
+                len(p.held) < p.cap
+                and get_ident() == self._home
+                and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
+                and (
+                    (conversation_id is None and prompt_started_at is None and timeout is None)
+                    or _are_plain(conversation_id, prompt_started_at, timeout)
+                )
+            ):
+                slot = Slot()
+                slot._provider = p
+                slot._arrival = 0
+                slot._prompt = prompt_started_at
+                slot.conversation_id = conversation_id
+                slot._state = HELD
+                slot._touched = p.held[slot] = self._clock()
+                return slot
 
         slot = self._prepare("acquire", provider, conversation_id, prompt_started_at)
         ticks = None if timeout is None else check_duration("timeout", timeout)
@@ -137,6 +137,8 @@ class ConcurrencyManager(LoopShell):
         except BaseException:
             self._cancel_request(slot)
             raise
+        finally:
+            slot._waiter = None  # no cycle is left to the collector
         return self._deliver(slot)
 
     def try_acquire(
@@ -152,26 +154,26 @@ class ConcurrencyManager(LoopShell):
         """
         try:
             p = self._providers[provider]
-        except (KeyError, TypeError):  # unknown, or no str
-            p = None
-        if (
-            p is not None
-            and len(p.held) < p.cap
-            and get_ident() == self._home
-            and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
-            and (
-                (conversation_id is None and prompt_started_at is None)
-                or _are_plain(conversation_id, prompt_started_at, None)
-            )
-        ):
-            slot = new_slot(Slot)
-            slot._provider = p
-            slot._arrival = self._arrivals = self._arrivals + 1
-            slot._prompt = prompt_started_at
-            slot.conversation_id = conversation_id
-            slot._state = HELD
-            slot._touched = p.held[slot] = self._clock()
-            return slot
+        except (KeyError, TypeError):  # unknown, or no str: the long way
+            pass
+        else:
+            if (
+                len(p.held) < p.cap
+                and get_ident() == self._home
+                and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
+                and (
+                    (conversation_id is None and prompt_started_at is None)
+                    or _are_plain(conversation_id, prompt_started_at, None)
+                )
+            ):
+                slot = Slot()
+                slot._provider = p
+                slot._arrival = 0
+                slot._prompt = prompt_started_at
+                slot.conversation_id = conversation_id
+                slot._state = HELD
+                slot._touched = p.held[slot] = self._clock()
+                return slot
 
         slot = self._prepare("try_acquire", provider, conversation_id, prompt_started_at)
         try:

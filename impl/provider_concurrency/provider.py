@@ -78,9 +78,14 @@ class Provider:
 
     def next_deadline(self) -> int | None:
         """When something of it is due next (ns), or None."""
-        deadline: float | None = self.paused_until
-        if self.cooling and (entry := self.cooling.first()) is not None and (deadline is None or entry[0] < deadline):
-            deadline = entry[0]
-        if self.timeouts and (entry := self.timeouts.first()) is not None and (deadline is None or entry[0] < deadline):
-            deadline = entry[0]
-        return cast("int | None", deadline)
+        other = self.next_other_deadline()
+        if self.cooling and (entry := self.cooling.first()) is not None and (other is None or entry[0] < other):
+            return cast(int, entry[0])
+        return other
+
+    def next_other_deadline(self) -> int | None:
+        """When its pause or a timeout is due next (ns), or None."""
+        entry = self.timeouts.first() if self.timeouts else None
+        if entry is not None and (self.paused_until is None or entry[0] < self.paused_until):
+            return cast(int, entry[0])
+        return self.paused_until

@@ -47,19 +47,16 @@ class SortedRun:
             return run[0] if run else None
         return run[0] if run and run[0] < late[0] else late[0]
 
-    def pop_first(self) -> None:
-        """Removes the least entry; there must be one."""
+    def take_first(self) -> Entry:
+        """Removes the least entry and returns it; there must be one."""
         run, late = self.run, self.late
-        if not late or (run and run[0] < late[0]):
-            run.popleft()
-        else:
-            heappop(late)
+        return run.popleft() if not late or (run and run[0] < late[0]) else heappop(late)
 
 
 class WaitingRun(SortedRun):
     """Entries of queued slots: one whose slot is queued no longer is dead and is dropped in passing.
 
-    Whoever takes a slot out of the queue otherwise than by `pop_first` calls `discard` once, after the slot's state
+    Whoever takes a slot out of the queue otherwise than by `take_first` calls `discard` once, after the slot's state
     has changed. Dead entries never outnumber the living by more than the floor below, so memory follows the living, at
     O(1) amortised a discard. The first entry is always alive, so that another thread may look at it (THR-1).
     """
@@ -76,11 +73,13 @@ class WaitingRun(SortedRun):
     def __len__(self) -> int:
         return len(self.run) + len(self.late) - self.dead
 
-    def pop_first(self) -> None:
-        """Removes the least entry; there must be one."""
-        super().pop_first()
+    def take_first(self) -> Entry:
+        """Removes the least entry and returns it; there must be one."""
+        run, late = self.run, self.late
+        entry = run.popleft() if not late or (run and run[0] < late[0]) else heappop(late)
         if self.dead:
             self._drop_dead()
+        return entry
 
     def discard(self) -> None:
         """One more entry is dead; sweeps them out when they outnumber the living."""
@@ -95,5 +94,5 @@ class WaitingRun(SortedRun):
 
     def _drop_dead(self) -> None:
         while (entry := self.first()) is not None and entry[2]._state != QUEUED:
-            super().pop_first()
+            SortedRun.take_first(self)
             self.dead -= 1

@@ -70,8 +70,9 @@ class Slot:
     __slots__ = ("_arrival", "_deadline", "_on_reclaimed", "_prompt", "_provider", "_queued_at", "_state", "_touched",
                  "_waiter", "conversation_id")  # fmt: skip
 
-    # Slots are built attribute by attribute, not by __init__ (a seventh of an uncontended request); of these, the
-    # ones that only a queued request needs are not set on a slot that is granted at once.
+    # The manager builds slots attribute by attribute, not by __init__ (a seventh of an uncontended request); those that
+    # only a queued request needs are not set on a slot that is granted at once, and its number is 0 where no observer
+    # could tell it.
     _provider: Provider
     _state: int
     _arrival: int
@@ -83,10 +84,6 @@ class Slot:
     _on_reclaimed: Callable[[], object] | None  # told of a reclaim before the manager's own on_reclaim (GRD-4)
     conversation_id: str | None
 
-    def __init__(self) -> None:
-        """Refuses: slots come from the manager."""
-        raise TypeError("a Slot is made by ConcurrencyManager.acquire, try_acquire or slot")
-
     def release(self) -> None:
         """Gives the slot back: its cooldown starts now (REL-1).
 
@@ -96,18 +93,17 @@ class Slot:
         # The short way, where nobody is queued and no observer listens: `Core._release` without what then leaves
         # nothing to do. It only makes room, so a finaliser may come by in the middle of a grant (FIN-1); and one that
         # releases this very slot may come by at any call, so none stands between the last look and the change.
-        if self._state == HELD:
-            p = self._provider
-            manager = p.manager
-            if p.queue is None and get_ident() == manager._home and self._state == HELD:
-                del p.held[self]
-                if p.cooldown:
-                    self._state = COOLING
-                    manager._start_cooldown(p, self)
-                else:
-                    self._state = FREE
+        p = self._provider
+        manager = p.manager
+        if p.queue is None and get_ident() == manager._home and self._state == HELD:
+            del p.held[self]
+            if p.cooldown:
+                self._state = COOLING
+                manager._start_cooldown(p, self)
             else:
-                manager._release_slot(self)
+                self._state = FREE
+        else:
+            manager._release_slot(self)
 
     def touch(self) -> None:
         """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""
@@ -160,7 +156,3 @@ class Slot:
 
     def __repr__(self) -> str:
         return f"<Slot of {self._provider.name!r}: {_STATES[self._state].value}>"
-
-
-new_slot: Final[Callable[[type[Slot]], Slot]] = object.__new__
-"""How the manager makes a slot, attribute by attribute (see the class)."""

@@ -14,7 +14,7 @@ from provider_concurrency.core import Core
 from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError, explain
 from provider_concurrency.provider import Provider
 from provider_concurrency.settings import Observer, read_settings
-from provider_concurrency.slot import Slot, SlotState, new_slot
+from provider_concurrency.slot import Slot, SlotState
 from provider_concurrency.status import ProviderStatus, SlotInfo
 from provider_concurrency.validation import (
     check_conversation,
@@ -85,7 +85,7 @@ class Surface(Core):
         if self._closed:
             raise ManagerClosedError(f"{what}: the manager is closed", provider=str(provider))
         check_provider(provider)
-        slot = new_slot(Slot)
+        slot = Slot()
         slot.conversation_id = check_conversation(conversation)
         slot._prompt = self._settings.wall_clock() if prompt is None else check_number("prompt_started_at", prompt)
         slot._state = NEW
@@ -129,7 +129,8 @@ class Surface(Core):
 
     def get_limits(self) -> dict[str, int]:
         """The own limits of all providers that have one. From any thread (THR-1)."""
-        return {p.name: p.limit for p in list(self._providers.values()) if p.limit is not None}
+        limits = [(p.name, p.limit) for p in list(self._providers.values())]  # each read once: another thread may set it
+        return {name: limit for name, limit in limits if limit is not None}
 
     def set_cooldown(self, provider: str, seconds: float | None) -> None:
         """Gives a provider its own cooldown in seconds for releases from now on; None: the manager's again (ACC-4).
@@ -143,7 +144,8 @@ class Surface(Core):
     def get_cooldown(self, provider: str) -> float | None:
         """A provider's own cooldown in seconds, or None where the manager's applies. From any thread (THR-1)."""
         known = self._providers.get(check_provider(provider))
-        return known.own_cooldown / 1e9 if known is not None and known.own_cooldown is not None else None
+        cooldown = known.own_cooldown if known is not None else None  # read once: another thread may set it
+        return None if cooldown is None else cooldown / 1e9
 
     # -- 429 ------------------------------------------------------------------------------------------------------
 

@@ -18,12 +18,14 @@ import threading
 from _thread import allocate_lock
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, cast
-from weakref import finalize
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from weakref import WeakSet, finalize, ref
 
-from provider_concurrency._tags import HANDED, QUEUED
+from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
 from provider_concurrency.core import log
 from provider_concurrency.delivery import SharedDeliveryLine
+from provider_concurrency.errors import ManagerClosedError
 from provider_concurrency.fork import forget_in_children
 from provider_concurrency.provider import Provider
 from provider_concurrency.slot import Slot
@@ -37,8 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ConcurrencyManager"]
 
+T = TypeVar("T")
+
 _SWEEP: Final = object()
-"""The key of the sweeps' wake-up."""
+"""The key of the sweeps' wake-up; a provider's is its name."""
+_CONCLUDE: Final = object()
+"""The key of what a finaliser left to the thread that wakes."""
+_NEEDS_OPEN: Final = frozenset({"_ask", "_try", "_set_limit", "_set_cooldown", "_resume"})
+"""The state changes that a closed manager refuses (CLO-2), and that no finaliser makes."""
 
 
 class ConcurrencyManager(Surface):
@@ -51,17 +59,20 @@ class ConcurrencyManager(Surface):
     _lock: threading.RLock
     _wakes: WakeThread
     _drain: threading.Condition
+    _self: ref[ConcurrencyManager]
 
     def _set_up(self) -> None:
-        self._make_locks()
-        self._wakes = WakeThread()
-        finalize(self, self._wakes.stop)
-        forget_in_children(self)
-
-    def _make_locks(self) -> None:
         self._lock = threading.RLock()
         self._drain = threading.Condition(self._lock)
         self._line = SharedDeliveryLine(self._report_failure)
+        self._wakes = self._make_wakes()
+        self._self = ref(self)
+        finalize(self, self._wakes.stop)
+        forget_in_children(self)
+        _managers.add(self)
+
+    def _make_wakes(self) -> WakeThread:
+        return WakeThread(self._lock)
 
     # -- what waits -----------------------------------------------------------------------------------------------
 
@@ -86,10 +97,9 @@ class ConcurrencyManager(Surface):
             self._operate(self._ask, slot, provider, ticks, on_queued)
             if slot._state == QUEUED:
                 cast("threading.Lock", slot._waiter).acquire()
-            with self._lock:
-                return self._hand_out(slot)
+            return self._within(self._hand_out, slot)
         except BaseException:
-            self._cancel_request(slot)
+            self._take_back(slot)
             raise
 
     def try_acquire(
@@ -99,10 +109,9 @@ class ConcurrencyManager(Surface):
         slot = self._make_request("try_acquire", provider, conversation_id, prompt_started_at)
         try:
             self._operate(self._try, slot, provider)
-            with self._lock:
-                return self._hand_out(slot) if slot._state == HANDED else None
+            return self._within(self._hand_out, slot) if slot._state == HANDED else None
         except BaseException:
-            self._cancel_request(slot)
+            self._take_back(slot)
             raise
 
     @contextmanager
@@ -135,9 +144,8 @@ class ConcurrencyManager(Surface):
         """
         if timeout is not None:
             check_duration("timeout", timeout)
-        with self._lock:
-            if not self._drain.wait_for(lambda: self._closed and not self._holds_any(), timeout):
-                raise TimeoutError(f"slots were still held, or the manager still open, after {timeout} s")
+        if not self._within(self._drain.wait_for, lambda: self._closed and not self._holds_any(), timeout):
+            raise TimeoutError(f"slots were still held, or the manager still open, after {timeout} s")
 
     def close(self) -> None:
         """Ends the manager for good: idempotent, no wake-up is left (CLO-1)."""
@@ -152,37 +160,86 @@ class ConcurrencyManager(Surface):
     ) -> None:
         self.close()
 
+    def _hand_out(self, slot: Slot) -> Slot:
+        if slot._state == CANCELLED:
+            raise RuntimeError("the process was forked while this thread asked for a slot; it is the parent's (FRK-1)")
+        return super()._hand_out(slot)
+
+    def _take_back(self, slot: Slot) -> None:
+        """An acquire ends with an exception: whatever has become of its request, its caller won't get it."""
+        if slot._state in (QUEUED, HANDED, HELD):
+            self._operate(self._withdraw, slot)
+
+    def _withdraw(self, slot: Slot) -> None:
+        if slot._state == HELD:  # interrupted on the way to its caller (CAN-2)
+            slot._state = HANDED
+        super()._withdraw(slot)
+
+    # -- status: whole, since another thread may change what is read --------------------------------------------------
+
+    def get_status(self, provider: str) -> ProviderStatus | None:
+        """See Surface; one moment of the provider, whatever other threads do."""
+        return self._within(super().get_status, provider)
+
+    def get_slots(self, provider: str) -> list[SlotInfo]:
+        """See Surface; one moment of the provider, whatever other threads do."""
+        return self._within(super().get_slots, provider)
+
     # -- one operation at a time ----------------------------------------------------------------------------------
+
+    def _within(self, call: Callable[..., T], *args: Any) -> T:
+        """The call's result, made under the lock; what came up meanwhile is concluded after it."""
+        try:
+            with self._lock:
+                return call(*args)
+        finally:
+            if self._deferred or self._line.waiting:
+                self._conclude()
 
     def _change(self, change: Callable[..., object], *args: Any) -> None:
         with self._lock:
+            if change.__name__ in _NEEDS_OPEN:
+                if self._closed:  # since the call looked
+                    raise ManagerClosedError("the manager is closed")
+                if self._busy:
+                    raise RuntimeError("called while this thread is changing state (from a finaliser or a signal)")
             super()._change(change, *args)
 
     def _conclude(self) -> None:
+        if self._owns(self):
+            # A finaliser came by while this thread holds the lock (FIN-1). Whoever took it concludes after it; the
+            # thread that wakes may sleep next, so it is told.
+            if self._wakes.is_current():
+                self._wakes.set(_CONCLUDE, 0.0, partial(_wake, self._self, _CONCLUDE))
+            return
         with self._lock:
-            if self._busy:  # a finaliser within this thread's own operation (FIN-1)
-                return
             while self._deferred:
-                deferred, args = self._deferred.popleft()
-                super()._change(deferred, *args)
+                change, args = self._deferred.popleft()
+                super()._change(change, *args)
         self._line.deliver()
 
     def _apply_due(self, p: Provider) -> None:
         self._operate(self._catch_up_and_rest, p)
 
-    def _status(self, p: Provider) -> ProviderStatus:
-        with self._lock:
-            return super()._status(p)
-
-    def _list_slots(self, p: Provider) -> list[SlotInfo]:
-        with self._lock:
-            return super()._list_slots(p)
+    @staticmethod
+    def _owns(manager: ConcurrencyManager) -> bool:
+        """Whether this thread holds a manager's lock."""
+        return bool(cast("Any", manager._lock)._is_owned())  # what threading.Condition asks, too
 
     def _is_foreign(self) -> bool:
-        return False
+        """Whether this is a finaliser in the middle of another manager's operation: it must not wait for our lock.
+
+        Somebody who has ours may wait for that one, for the same reason.
+        """
+        return len(_managers) > 1 and any(other is not self and self._owns(other) for other in list(_managers))
 
     def _hand_over(self, change: Callable[..., object], *args: Any) -> None:
-        raise AssertionError(f"no thread is foreign: {change} {args}")
+        self._deferred.append((change, args))
+        if self._lock.acquire(blocking=False):  # else whoever has it concludes after it
+            try:
+                self._wakes.set(_CONCLUDE, 0.0, partial(_wake, self._self, _CONCLUDE))
+            finally:
+                self._lock.release()
 
     def _before_change(self) -> None:
         """There is no loop that could have been closed."""
@@ -208,35 +265,55 @@ class ConcurrencyManager(Surface):
 
     def _arm(self, provider: Provider, deadline: int, now: int) -> None:
         provider.timer, provider.timer_at = True, deadline
-        self._wakes.set(provider, (deadline - now) / 1e9, lambda: self._on_wake(provider))
+        self._wakes.set(provider.name, (deadline - now) / 1e9, partial(_wake, self._self, provider.name))
 
     def _disarm(self, provider: Provider) -> None:
         if provider.timer is not None:
             provider.timer = None
-            self._wakes.clear(provider)
-
-    def _on_wake(self, provider: Provider) -> None:
-        with self._lock:
-            provider.timer = None
-        self._operate(self._catch_up_and_rest, provider)
+            self._wakes.clear(provider.name)
 
     def _arm_sweep(self, now: int) -> None:
         if self._sweep_at is not None:
-            self._wakes.set(_SWEEP, (self._sweep_at - now) / 1e9, self._on_sweep)
+            self._wakes.set(_SWEEP, (self._sweep_at - now) / 1e9, partial(_wake, self._self, _SWEEP))
 
     def _disarm_sweep(self) -> None:
         self._wakes.clear(_SWEEP)
 
-    def _on_sweep(self) -> None:
-        with self._lock:
-            now = self._clock()
-            is_early = self._sweep_at is not None and now < self._sweep_at
-            if is_early:
-                self._arm_sweep(now)
-        if not is_early:
-            self._operate(self._sweep)
+    def _on_wake(self, key: object) -> None:
+        """A provider's timer, or the sweeps', or what was left to this thread."""
+        if key is _CONCLUDE:
+            self._conclude()
+        elif key is _SWEEP:
+            self._operate(self._sweep_in_time)
+        else:
+            self._operate(self._wake_provider, key)
+
+    def _wake_provider(self, name: str) -> None:
+        p = self._providers.get(name)
+        if p is not None:
+            p.timer = None
+            self._catch_up_and_rest(p)
+
+    def _sweep_in_time(self) -> None:
+        """The sweep, unless the timer is early (TIM-2) or the manager was closed meanwhile (CLO-1)."""
+        now = self._clock()
+        if self._sweep_at is not None and now < self._sweep_at:
+            self._arm_sweep(now)
+        elif self._sweep_at is not None:
+            self._sweep()
 
     def _forget_parent(self) -> None:
-        self._make_locks()
-        self._wakes.forget()
+        self._lock = threading.RLock()
+        self._drain = threading.Condition(self._lock)
+        self._wakes.forget(self._lock)
         self._forget_slots()
+
+
+def _wake(manager: ref[ConcurrencyManager], key: object) -> None:
+    """A wake-up; it keeps no manager alive that nobody uses any more."""
+    found = manager()
+    if found is not None:
+        found._on_wake(key)
+
+
+_managers: Final[WeakSet[ConcurrencyManager]] = WeakSet()

@@ -188,7 +188,7 @@ def release(counts: Counts) -> Counts:
     pre: counts.held > 0
     post: is_settled(__return__)
     post: in_flight(__return__) == in_flight(counts) - (1 if counts.closed else 0)
-    post: __return__.held == counts.held - 1
+    post: __return__.held == counts.held - 1 and __return__.closed == counts.closed
     post: rank(__return__) < rank(counts)
     """
     if counts.closed:
@@ -215,9 +215,8 @@ def recycle(counts: Counts) -> Counts:
     pre: is_settled(counts)
     pre: counts.cooling > 0
     post: is_settled(__return__)
-    post: live(__return__) == live(counts) - 1
+    post: live(__return__) == live(counts) - 1 and rank(__return__) < rank(counts)
     post: __return__.limit < 0 or in_flight(__return__) <= max(in_flight(counts) - 1, __return__.limit)
-    post: rank(__return__) < rank(counts)
     """
     return admit(replace(counts, cooling=counts.cooling - 1))
 
@@ -228,9 +227,8 @@ def recycle_reclaimed(counts: Counts) -> Counts:
     pre: is_settled(counts)
     pre: counts.reclaimed > 0
     post: is_settled(__return__)
-    post: live(__return__) == live(counts) - 1
+    post: live(__return__) == live(counts) - 1 and rank(__return__) < rank(counts)
     post: __return__.limit < 0 or in_flight(__return__) <= max(in_flight(counts) - 1, __return__.limit)
-    post: rank(__return__) < rank(counts)
     """
     return admit(replace(counts, reclaimed=counts.reclaimed - 1))
 
@@ -241,9 +239,8 @@ def give_back(counts: Counts) -> Counts:
     pre: is_settled(counts)
     pre: counts.held > 0
     post: is_settled(__return__)
-    post: live(__return__) == live(counts) - 1
+    post: live(__return__) == live(counts) - 1 and rank(__return__) < rank(counts)
     post: __return__.limit < 0 or in_flight(__return__) <= max(in_flight(counts) - 1, __return__.limit)
-    post: rank(__return__) < rank(counts)
     """
     return admit(replace(counts, held=counts.held - 1))
 

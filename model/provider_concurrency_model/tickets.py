@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from provider_concurrency_spec.vocabulary import (
     Acquire,
@@ -33,6 +33,8 @@ from .system import Elapse, FireDeadlines, Settle, Sweep, TimeStep, new, step
 
 Phase: TypeAlias = Literal["idle", "queued", "handed", "held", "cooling", "reclaimed"]
 """handed: granted, but its caller, who waited, hasn't run yet (CAN-2)."""
+
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 _PATIENCE_MS: Final = 10
 _NOW_MS: Final = 100
@@ -229,6 +231,7 @@ def phase_of(bound: Bound, slot: Slot) -> Phase:
             raise AssertionError(f"{slot} has ended")
 
 
+@cache
 def enumerate_tickets(bound: Bound) -> Graph:
     """Every state within a bound, breadth first, with all that can happen in it."""
     idle: Phase = "idle"
