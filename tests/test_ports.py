@@ -1,0 +1,404 @@
+"""The ports that come with the kit: the one for Node conforms, the original differs in exactly the rows of the table.
+
+The rows are SPEC.md's ("Where the original differs"). Each has a run of its own here that shows it and nothing else,
+judged against the model; the expectation file lists what the scenarios see of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from provider_concurrency_model.check.case import Case, case_of_commands, case_of_scenario
+from provider_concurrency_model.check.describe import say_difference
+from provider_concurrency_model.check.drive import Failed, NotAsked, Passed, drive
+from provider_concurrency_model.check.subject import Message, Session, SubjectBrokeError
+from provider_concurrency_model.random_runs import random_run
+from provider_concurrency_spec.scenarios import Scenario, load_all
+from provider_concurrency_spec.vocabulary import (
+    FEATURES,
+    Acquire,
+    Advance,
+    Close,
+    Command,
+    Config,
+    Do,
+    Hook,
+    Inspect,
+    Json,
+    RateLimited,
+    Release,
+    RemoveLimit,
+    SetLimit,
+    WallClock,
+)
+
+PORTS = Path(__file__).parent / "ports"
+SCENARIOS = load_all()
+NODE = shutil.which("node")
+
+
+def load_port(name: str) -> ModuleType:
+    """A port's module; ports are programs, not a package."""
+    spec = importlib.util.spec_from_file_location(f"ports_{name}", PORTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Handler:
+    """A port in this process."""
+
+    def __init__(self, label: str, port: Json) -> None:
+        self.label = label
+        self._port = port
+
+    def converse(self, messages: Iterable[Message]) -> Generator[Json, None, None]:
+        for message in messages:
+            yield json.loads(json.dumps(self._port.handle(json.loads(json.dumps(message)))))
+
+    def close(self) -> None:
+        pass
+
+
+class Process:
+    """A port behind pipes; the messages of a case are written ahead."""
+
+    def __init__(self, *command: str) -> None:
+        self.label = " ".join(command)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._unread = 0
+
+    def converse(self, messages: Iterable[Message]) -> Generator[Json, None, None]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        for _ in range(self._unread):
+            self._process.stdout.readline()
+        lines = [json.dumps(message) + "\n" for message in messages]
+        self._unread = len(lines)
+        self._process.stdin.write("".join(lines))
+        self._process.stdin.flush()
+        while self._unread:
+            line = self._process.stdout.readline()
+            self._unread -= 1
+            if not line:
+                raise SubjectBrokeError("ended")
+            yield json.loads(line)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write('{"id": -1, "cmd": "bye"}\n')
+        self._process.stdin.close()
+        assert self._process.wait(timeout=10) == 0
+        self._process.stdout.close()
+
+
+def case_of(scenario: Scenario) -> Case:
+    return case_of_scenario(scenario)
+
+
+def names(scenario: Scenario) -> str:
+    return scenario.name
+
+
+# -- Node ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Session]:
+    """The Node port, greeted."""
+    if NODE is None:
+        pytest.skip("node isn't installed: the Node port can't be run")
+    version = subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.removeprefix("v").split(".")[0]) < 20:
+        pytest.skip(f"the Node port needs node 20 or later, not {version.strip()}")
+    session = Session(Process(NODE, str(PORTS / "node" / "driver.mjs")))
+    yield session
+    session.close()
+
+
+def test_the_node_port_has_every_feature(node: Session) -> None:
+    assert node.hello.features == set(FEATURES)
+    assert node.hello.unknown_features == ()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=names)
+def test_the_node_port_passes_the_scenario(node: Session, scenario: Scenario) -> None:
+    outcome = drive(node, case_of(scenario))
+    assert isinstance(outcome, Passed), outcome
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_node_port_passes_random_runs(node: Session, seed: int) -> None:
+    config, commands = random_run(seed, 40)
+    outcome = drive(node, case_of_commands(f"seed {seed}", "random", config, commands, checks_invariants=True))
+    assert isinstance(outcome, Passed), outcome
+
+
+def test_the_node_port_survives_what_is_no_protocol() -> None:
+    if NODE is None:
+        pytest.skip("node isn't installed: the Node port can't be run")
+    lines = [
+        '{"id":1,"cmd":"advance","ms":1}',
+        "not JSON",
+        '{"id":2,"cmd":"dance"}',
+        '{"id":3,"cmd":"hello","protocol":1,"spec":"1.0","more":true}',
+        "",
+        '{"id":4,"cmd":"bye"}',
+    ]
+    done = subprocess.run(
+        [NODE, str(PORTS / "node" / "driver.mjs")],
+        input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    replies = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [reply["id"] for reply in replies] == [1, None, 2, 3]
+    assert ["error" in reply for reply in replies] == [True, True, True, False]
+    assert done.stderr == ""
+
+
+def test_the_node_library_passes_its_own_tests() -> None:
+    """What protocol 1 can't show: real timers, signals, what keeps a process alive."""
+    if NODE is None:
+        pytest.skip("node isn't installed: the Node port can't be run")
+    done = subprocess.run(
+        [NODE, "--test", str(PORTS / "node")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+# -- the original ----------------------------------------------------------------------------------------------------
+
+P1 = SetLimit("p", 1)
+WATCHED = Config(0, 1000, 500, 30_000, 0, 21_600_000)
+
+
+def acquire(name: str, prompt: Json = 1) -> Acquire:
+    return Acquire("p", name, None, prompt)
+
+
+ROWS: dict[str, tuple[set[str], Config, tuple[Command, ...]]] = {
+    "what ran before a limit is not counted": (
+        {"ACC-1"},
+        Config(0),
+        (Do((acquire("r1"), P1, acquire("r2"))),),
+    ),
+    "what ran before a limit was removed and set again is not counted": (
+        {"LIM-3"},
+        Config(0),
+        (Do((P1, acquire("r1"))), Do((RemoveLimit("p"), P1, acquire("r2")))),
+    ),
+    "what on_queued frees passes its own request": (
+        {"ADM-5", "CAL-1"},
+        Config(0),
+        (Do((P1, acquire("r1"), Hook("queued", "p", (Release("r1"),)))), Do((acquire("r2"),))),
+    ),
+    "who waits when the manager closes waits for ever": (
+        {"CLO-1"},
+        Config(0),
+        (Do((P1, acquire("r1"), acquire("r2"))), Do((Close(),))),
+    ),
+    "a slot released after close cools": (
+        {"CLO-1"},
+        Config(200),
+        (Do((P1, acquire("r1"), acquire("r2"), Release("r1"))), Advance(200), Do((Close(), Release("r2")))),
+    ),
+    "acquire after close is granted": ({"CLO-2"}, Config(0), (Do((Close(),)), Do((acquire("r1"),)))),
+    "the status after close hides what is held": ({"CLO-1"}, Config(0), (Do((P1, acquire("r1"))), Do((Close(),)))),
+    "a shorter report shortens": (
+        {"PAU-1"},
+        WATCHED,
+        (Do((P1, RateLimited("p", 10_000))), Do((RateLimited("p", 1000),))),
+    ),
+    "a report of 0 ends a pause": (
+        {"PAU-1", "PAU-2"},
+        WATCHED,
+        (Do((P1, RateLimited("p", 10_000), RateLimited("p", 0))),),
+    ),
+    "a report of -1 is no default": ({"PAU-2"}, WATCHED, (Do((P1, RateLimited("p", -1))),)),
+    "a report of NaN is no default": ({"PAU-2"}, WATCHED, (Do((P1, RateLimited("p", "NaN"))),)),
+    "a report of more than 2^31 ms ends after 1 ms": (
+        {"PAU-2"},
+        Config(0, None, 30_000, 30_000, 0, 10**10),
+        (Do((P1, RateLimited("p", 2**31))),),
+    ),
+    "a 429 without a limit is lost": ({"PAU-3"}, WATCHED, (Do((RateLimited("p", 1000),)),)),
+    "a removed limit lifts the pause": (
+        {"PAU-3", "LIM-3"},
+        WATCHED,
+        (Do((P1, RateLimited("p", 1000), acquire("r1"), acquire("r2"))), Do((RemoveLimit("p"),))),
+    ),
+    "a throwing on_pause pauses for ever": (
+        {"CAL-4"},
+        WATCHED,
+        (Do((P1, Hook("paused", "p", (), throw=True), RateLimited("p", 1000))),),
+    ),
+    "a throwing on_reclaim ends the sweep": (
+        {"WAT-4", "CAL-4"},
+        WATCHED,
+        (
+            Do((SetLimit("p", 2), acquire("r1"), acquire("r2"), Hook("reclaimed", "p", (), throw=True))),
+            Advance(1500),
+        ),
+    ),
+    "callbacks nest": (
+        {"CAL-2"},
+        WATCHED,
+        (
+            Do(
+                (
+                    P1,
+                    SetLimit("q", 1),
+                    Hook("paused", "p", (RateLimited("q", 1000), SetLimit("p", 5))),
+                    Hook("paused", "q", (P1,)),
+                )
+            ),
+            Do((RateLimited("p", 1000),)),
+        ),
+    ),
+    "a 429 out of on_pause leaves a stray timer": (
+        {"CAL-3", "PAU-1"},
+        WATCHED,
+        (
+            Do((P1, Hook("paused", "p", (RateLimited("p", 5000),)))),
+            Do((RateLimited("p", 1000),)),
+        ),
+    ),
+    "a jump of the wall clock reclaims": (
+        {"TIM-1"},
+        WATCHED,
+        (Do((P1, acquire("r1"), WallClock(3_600_000))), Advance(500)),
+    ),
+    "limit 1.5 admits two": ({"LIM-1"}, Config(0), (Do((SetLimit("p", 1.5), acquire("r1"), acquire("r2"))),)),
+    "limit NaN hangs everyone": ({"LIM-1"}, Config(0), (Do((SetLimit("p", "NaN"), acquire("r1"))),)),
+    "a NaN prompt scrambles the queue": (
+        {"ORD-1"},
+        Config(0),
+        (Do((P1, acquire("r1"), acquire("r2", 2), acquire("r3", "NaN"), acquire("r4", 1))),),
+    ),
+    "the holder is not told of a reclaim": (
+        {"WAT-3"},
+        Config(200, 1000, 500, 30_000, 0, 21_600_000),
+        (Do((P1, acquire("r1"))), Advance(1500), Do((Inspect("r1"),))),
+    ),
+}
+"""What the row says: the rules it breaks, and a run whose last command shows it."""
+
+
+@pytest.fixture(scope="module")
+def original() -> Session:
+    """The original's behaviour, greeted."""
+    return Session(Handler("original", load_port("original").Port()))
+
+
+def test_the_original_has_no_cancel_and_no_timeout(original: Session) -> None:
+    """CAN-1, CAN-2, CAN-3: it can't fail what it doesn't have."""
+    assert original.hello.features == {"hooks", "wall_clock", "inspect"}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_original_differs_in_the_row(original: Session, row: str) -> None:
+    rules, config, commands = ROWS[row]
+    outcome = drive(original, case_of_commands(row, "rows", config, commands))
+    assert isinstance(outcome, Failed), f"{sorted(rules)}: the original behaves like the model"
+    assert outcome.at == len(commands) - 1, outcome.differences
+    # The same run without its last step is no difference: the row and nothing else is seen.
+    assert isinstance(drive(original, case_of_commands(row, "rows", config, commands[:-1] or (Advance(1),))), Passed)
+
+
+def test_the_rows_are_those_of_the_specification() -> None:
+    text = (Path(__file__).parent.parent / "spec" / "SPEC.md").read_text(encoding="utf-8")
+    table = text.split("## Where the original differs")[1].split("Kept:")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    told = {rule for cell in cells for rule in re.findall(r"[A-Z]{3}-\d", cell)}
+    shown = set().union(*(rules for rules, _, _ in ROWS.values()))
+    assert told == shown | {"CAN-1", "CAN-2", "CAN-3"}
+
+
+def find_failures(session: Session) -> list[dict[str, str]]:
+    """What of the scenarios fails, as entries of an expectation file."""
+    found: list[dict[str, str]] = []
+    for scenario in SCENARIOS:
+        outcome = drive(session, case_of(scenario))
+        if isinstance(outcome, Failed):
+            what, expected, actual = say_difference(outcome.differences[0])
+            message = f"{what}: expected {expected}, got {actual}"
+            found.append({"rule": outcome.rules[0], "case": scenario.name, "message": message})
+        else:
+            assert isinstance(outcome, Passed | NotAsked)
+    return found
+
+
+def test_the_original_fails_exactly_what_its_file_says(original: Session) -> None:
+    listed = tomllib.loads((PORTS / "original.expect.toml").read_text(encoding="utf-8"))["known"]
+    assert find_failures(original) == listed
+
+
+def test_the_original_answers_over_stdio() -> None:
+    session = Session(Process(sys.executable, str(PORTS / "original.py")))
+    outcomes = [drive(session, case_of(scenario)) for scenario in SCENARIOS]
+    session.close()
+    assert {Passed, Failed, NotAsked} == {type(outcome) for outcome in outcomes}
+
+
+# -- known limiters --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compare_table() -> Iterator[ModuleType]:
+    """The script of the README's table."""
+    for package in ("anyio", "aiolimiter"):
+        pytest.importorskip(package, reason=f"{package} isn't installed: pip install -r tests/ports/requirements.txt")
+    sys.path.insert(0, str(PORTS))
+    yield load_port("compare_table")
+    sys.path.remove(str(PORTS))
+
+
+def test_the_limiters_fail_what_they_were_not_made_for(compare_table: ModuleType) -> None:
+    verdicts: dict[str, dict[str, set[str]]] = {}
+    for line in compare_table.make_table():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and re.match(r"[A-Z]{3}-\d ", cells[0]):
+            for name, cell in zip(("ours", "semaphore", "capacity", "rate"), cells[1:], strict=True):
+                verdicts.setdefault(name, {}).setdefault(cell.split()[0].strip(":"), set()).add(cells[0].split()[0])
+    assert set(verdicts["ours"]) == {"holds"}
+    # A released place is free at once, the youngest prompt may be first, a holder that hangs holds for ever.
+    for name in ("semaphore", "capacity", "rate"):
+        assert {"REL-1", "REL-3", "ORD-1", "WAT-1", "ACC-1", "REL-2"} <= verdicts[name]["fails"]
+    # What they are for, they do: the adapters don't make them look worse than they are.
+    for name in ("semaphore", "capacity"):
+        assert {"ADM-1", "ADM-2", "ADM-3", "ADM-4", "ORD-2", "CAN-1"} <= verdicts[name]["holds"]
+    assert {"ADM-6", "LIM-2", "LIM-3", "ADM-8"} <= verdicts["capacity"]["holds"]
+
+
+def test_the_table_goes_between_the_marks(compare_table: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{compare_table.BEGIN}\nold\n{compare_table.END}\nafter\n", encoding="utf-8")
+    compare_table.put_between_marks(page, ["new"])
+    marked = f"before\n{compare_table.BEGIN}\n\nnew\n\n{compare_table.END}\nafter\n"
+    assert page.read_text(encoding="utf-8") == marked
+    with pytest.raises(SystemExit, match="once each"):
+        compare_table.put_between_marks(Path(__file__), ["new"])
+
+
+def test_a_limiter_answers_over_stdio() -> None:
+    pytest.importorskip("anyio")
+    pytest.importorskip("aiolimiter")
+    session = Session(Process(sys.executable, str(PORTS / "limiters.py"), "asyncio.Semaphore"))
+    assert session.hello.name == "asyncio.Semaphore"
+    case = next(case_of(scenario) for scenario in SCENARIOS if scenario.name == "at-the-limit-queued-until-release")
+    assert isinstance(drive(session, case), Passed)
+    session.close()
