@@ -92,6 +92,18 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("HTT-8", "Our errors stay ours", "not"),
     Rule("CTX-1", "A block says whose its requests are", "not"),
     Rule("CTX-2", "One prompt time a block", "not"),
+    Rule("OBS-1", "What an observer remembers", "not"),
+    Rule("OBS-2", "attach tells what no event tells", "not"),
+    Rule("OBS-3", "One line an event, without secrets", "not"),
+    Rule("OBS-4", "Metrics say what the status says", "not"),
+    Rule("OBS-5", "OpenTelemetry", "not"),
+    Rule("PER-1", "What is kept", "not"),
+    Rule("PER-2", "Restoring", "not"),
+    Rule("PER-3", "A pause goes on by wall clock", "not"),
+    Rule("PER-4", "The file is replaced as a whole", "not"),
+    Rule("PER-5", "A corrupt file is reported and kept aside", "not"),
+    Rule("PER-6", "Names can't collide", "not"),
+    Rule("PER-7", "Saving disturbs nobody", "not"),
 )
 """Every rule, in the order of SPEC.md."""
 
