@@ -10,6 +10,7 @@ The rules are in SPEC.md; docstrings name the rule ids that they implement.
 from provider_concurrency.errors import (
     AcquireTimeoutError,
     ManagerClosedError,
+    NestedAcquireError,
     ProviderConcurrencyError,
     QueueFullError,
     SlotReclaimedError,
@@ -23,6 +24,7 @@ __all__ = [
     "AcquireTimeoutError",
     "ConcurrencyManager",
     "ManagerClosedError",
+    "NestedAcquireError",
     "Observer",
     "ProviderConcurrencyError",
     "ProviderStatus",

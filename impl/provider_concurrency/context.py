@@ -26,12 +26,15 @@ class Conversation:
 
     `id`: for reports, never a key (ORD-2). `provider`: the provider of every request of the block, or None to leave
     that to the transport. `prompt_started_at`: when the user's prompt began, on the manager's scale (epoch seconds
-    unless told otherwise); None until the first request of the block has set it (CTX-2).
+    unless told otherwise); None until the first request of the block has set it (CTX-2). `parent`: the innermost block
+    around it that was open when it began (NST-1); `is_over`: it has ended.
     """
 
     id: str | None
     provider: str | None = None
     prompt_started_at: float | None = None
+    parent: Conversation | None = None
+    is_over: bool = False
 
     def settle_prompt(self, wall_clock: Callable[[], float]) -> float:
         """The prompt time of every request of this block: as given, else the moment of the first one (CTX-2)."""
@@ -50,21 +53,34 @@ def conversation(
     """Requests sent through our transports inside the block belong to this conversation (CTX-1).
 
     One block a prompt: without `prompt_started_at` the first request of the block fixes it for all later ones, so
-    that a retry or a tool round keeps its place (CTX-2). An inner block replaces the outer one entirely. Raises
-    TypeError or ValueError, naming the argument.
+    that a retry or a tool round keeps its place (CTX-2). An inner block replaces the outer one entirely, but for the
+    path: a request of the inner one that waits for a slot of the outer one is self-blocked (NST-1). Raises TypeError or
+    ValueError, naming the argument.
     """
+    parent = _find_open(_current.get())
+    if parent is not None:
+        parent.parent = _find_open(parent.parent)  # so that blocks that start each other for ever keep none of it
     current = Conversation(
         check_conversation(conversation_id),
         None if provider is None else check_provider(provider),
         None if prompt_started_at is None else check_number("prompt_started_at", prompt_started_at),
+        parent,
     )
     token = _current.set(current)
     try:
         yield current
     finally:
+        current.is_over = True
         _current.reset(token)
 
 
 def current_conversation() -> Conversation | None:
     """The innermost conversation of the running task, or None."""
     return _current.get()
+
+
+def _find_open(block: Conversation | None) -> Conversation | None:
+    """The innermost block that hasn't ended: a task may outlive the block that it was started in."""
+    while block is not None and block.is_over:
+        block = block.parent
+    return block

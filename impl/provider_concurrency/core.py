@@ -35,7 +35,8 @@ from provider_concurrency._tags import (
     REJECTED,
     TIMED_OUT,
 )
-from provider_concurrency.errors import AcquireTimeoutError, QueueFullError, explain
+from provider_concurrency.errors import AcquireTimeoutError, NestedAcquireError, QueueFullError, explain
+from provider_concurrency.nesting import note_ancestors, would_deadlock
 from provider_concurrency.operation import Operations
 from provider_concurrency.provider import Provider
 from provider_concurrency.queue import SortedRun, WaitingRun
@@ -109,10 +110,10 @@ class Core(Operations):
     def _catch_up(self, p: Provider) -> int:
         """Applies what is due, in order of deadline; ties: cooldown, pause, timeout (TIM-3). Returns the time."""
         now = self._clock()
-        while (deadline := p.next_deadline()) is not None and deadline <= now:
-            if p.cooling and (entry := p.cooling.first()) is not None and entry[0] == deadline:
+        while p.due_at is not None and p.due_at <= now:
+            if p.cooling is not None and (entry := p.cooling.first()) is not None and entry[0] == p.due_at:
                 self._recycle_due(p, now)
-            elif p.paused_until == deadline:
+            elif p.paused_until == p.due_at:
                 self._end_pause(p, now)
             elif p.timeouts and (entry := p.timeouts.first()):  # pragma: no branch - no other deadlines are left
                 self._leave_queue(p, entry[2], TIMED_OUT, "timed_out", now)
@@ -125,10 +126,9 @@ class Core(Operations):
 
     def _rest(self, p: Provider, now: int) -> None:
         """Ends a change: arms what has to wake (TIM-4), forgets a provider without state (ACC-3)."""
-        if p.queue is not None or (self._observer is not None and not self._closed):
-            deadline = p.next_deadline()
-            if deadline is not None and (p.timer is None or deadline < p.timer_at):
-                self._arm(p, deadline, now)
+        is_awaited = p.queue is not None or (self._observer is not None and not self._closed)
+        if p.due_at is not None and is_awaited and (p.timer is None or p.due_at < p.timer_at):
+            self._arm(p, p.due_at, now)
         if not p.held and not p.has_state() and self._providers.get(p.name) is p:
             del self._providers[p.name]
             self._disarm(p)
@@ -149,7 +149,8 @@ class Core(Operations):
         p.held[slot] = now
         if self._sweep_at is None:
             self._announce_sweep(now)
-        self._note("granted", p, slot, now)
+        if self._observer is not None:
+            self._note("granted", p, slot, now)
 
     def _ask(self, slot: Slot, name: str, timeout: int | None, on_queued: Callable[[], object] | None) -> None:
         """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3). It is numbered first (ORD-1)."""
@@ -165,6 +166,8 @@ class Core(Operations):
                 raise explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
             elif self._settings.max_queued is not None and p.queued >= self._settings.max_queued:
                 raise explain(QueueFullError, f"{p.queued} requests are queued already", p)
+            elif self._settings.nested == "raise" and would_deadlock(p, slot):
+                raise explain(NestedAcquireError, "its own ancestors hold every slot", p)
             else:
                 self._enqueue(p, slot, None if timeout is None else now + timeout, now)
                 if on_queued is not None:
@@ -188,6 +191,7 @@ class Core(Operations):
         slot._queued_at = now
         slot._deadline = deadline
         slot._waiter = self._make_waiter(slot)
+        note_ancestors(slot)
         if p.queue is None:
             p.queue = WaitingRun()
         p.queue.push((slot._prompt, slot._arrival, slot))
@@ -195,7 +199,9 @@ class Core(Operations):
             if p.timeouts is None:
                 p.timeouts = WaitingRun()
             p.timeouts.push((deadline, slot._arrival, slot))
-        self._note("queued", p, slot, now)
+            p.measure_due()
+        if self._observer is not None:
+            self._note("queued", p, slot, now)
 
     def _leave_queue(self, p: Provider, slot: Slot, tag: int, event: str, now: int) -> None:
         """A queued request ends without a grant."""
@@ -207,10 +213,11 @@ class Core(Operations):
 
     def _left_queue(self, p: Provider, slot: Slot) -> None:
         """Clears up after a request that is queued no longer; empty runs go, dead entries and all."""
-        if p.queue is not None and not len(p.queue):
-            p.queue = p.timeouts = None
-        elif slot._deadline is not None and p.timeouts is not None:
+        if p.timeouts is not None and slot._deadline is not None:
             p.timeouts.discard()
+            p.measure_due()
+        if p.queue is not None and p.queue.is_empty():
+            p.queue = p.timeouts = None
 
     def _withdraw(self, slot: Slot) -> None:
         """A request is cancelled before its caller received the slot (CAN-1, CAN-2)."""
@@ -236,7 +243,8 @@ class Core(Operations):
             return
         p = slot._provider
         now = self._catch_up(p)
-        self._note("released", p, slot, now)  # while it still stands among the held, since it goes on counting
+        if self._observer is not None:  # while it still stands among the held, since it goes on counting
+            self._note("released", p, slot, now)
         slot._state = COOLING
         self._cool(p, slot, now)
         self._admit(p, now)
@@ -254,27 +262,35 @@ class Core(Operations):
                 p.cooling = SortedRun()
             p.cooling.push((now + p.cooldown, slot._arrival or self._take_number(), slot))
             p.measure_room()
+            p.measure_due()
 
     def _start_cooldown(self, p: Provider, slot: Slot) -> None:
-        """The short way of `_cool` (see Slot.release): nobody waits, so what is over meanwhile only goes."""
+        """The short way of `_cool` (see Slot.release): nobody waits or listens, so what is over may go later."""
         now = self._clock()
         if p.cooling is None:
             fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
             p.cooling = p.cooling or fresh
         cooling = p.cooling
-        cooling.push((now + p.cooldown, self._take_number(), slot))
+        end = now + p.cooldown
+        cooling.push((end, self._take_number(), slot))
         p.cap -= 1
-        if cooling.run and cooling.run[0][0] <= now:
+        if p.due_at is None or end < p.due_at:
+            p.due_at = end
+        elif p.due_at + p.cooldown <= now:  # the first has lain about for as long again: now they go, all at once
             self._operate(self._catch_up, p)
 
     def _recycle_due(self, p: Provider, now: int) -> None:
         """The cooldowns that are due before anything else is (REL-3, TIM-3); then one admission step for all."""
-        cooling, other = p.cooling, p.next_other_deadline()
+        other = p.next_other_deadline()
         bound = now if other is None else min(now, other)
-        while cooling and (entry := cooling.first()) is not None and entry[0] <= bound:
-            cooling.take_first()
+        if self._observer is None:  # who would see that all of them go at once
+            for _, _, slot in p.cooling.take_due(bound) if p.cooling is not None else ():
+                self._recycle(p, slot, now)
+        while p.cooling and (entry := p.cooling.first()) is not None and entry[0] <= bound:
+            p.cooling.take_first()
             self._recycle(p, entry[2], now)
         p.measure_room()
+        p.measure_due()
         self._admit(p, now)
 
     def _recycle(self, p: Provider, slot: Slot, now: int) -> None:
@@ -284,7 +300,8 @@ class Core(Operations):
             slot._state = FREE_RECLAIMED
         else:
             slot._state = FREE
-        self._note("recycled", p, slot, now)
+        if self._observer is not None:
+            self._note("recycled", p, slot, now)
 
     def _touch(self, slot: Slot) -> None:
         """The holder shows that it is alive (WAT-2)."""
@@ -308,7 +325,8 @@ class Core(Operations):
         if extends:
             p.paused_until = now + length
             p.measure_room()
-        self._note("paused", p, None, now, (requested, length))
+            p.measure_due()
+        self._note_provider("paused", p, now, (requested, length))
         if extends and length == 0:
             self._end_pause(p, now)
         elif extends and settings.on_pause is not None:
@@ -329,7 +347,8 @@ class Core(Operations):
         """The pause is over (PAU-5)."""
         p.paused_until = None
         p.measure_room()
-        self._note("resumed", p, None, now)
+        p.measure_due()
+        self._note_provider("resumed", p, now)
         self._admit(p, now)
 
     # -- configuration --------------------------------------------------------------------------------------------
@@ -345,9 +364,9 @@ class Core(Operations):
         had = p.limit
         p.set_limit(limit)
         if limit is not None:
-            self._note("limit_set", p, None, now, limit)
+            self._note_provider("limit_set", p, now, limit)
         elif had is not None:
-            self._note("limit_removed", p, None, now)
+            self._note_provider("limit_removed", p, now)
         self._admit(p, now)
         self._rest(p, now)
 
@@ -361,7 +380,7 @@ class Core(Operations):
         now = self._catch_up(p)
         p.own_cooldown = cooldown
         p.cooldown = self._release_cooldown if cooldown is None else cooldown
-        self._note("cooldown_set", p, None, now, cooldown)
+        self._note_provider("cooldown_set", p, now, cooldown)
         self._rest(p, now)
 
     # -- watchdog -------------------------------------------------------------------------------------------------
@@ -420,7 +439,8 @@ class Core(Operations):
             now = self._catch_up(p)
         self._closed = True
         self._measure_home()
-        self._note("closed", None, None, now)
+        if self._observer is not None:
+            self._line.add(self._observer, "closed", self._op, now - self._born, None, None, None, None, 0, 0, None)
         self._sweep_at = None
         self._disarm_sweep()
         for p in providers:
@@ -431,6 +451,7 @@ class Core(Operations):
             while p.cooling:
                 self._recycle(p, p.cooling.take_first()[2], now)
             p.measure_room()
+            p.measure_due()
             self._disarm(p)
             self._rest(p, now)
         self._note_drained()
@@ -471,24 +492,21 @@ class Core(Operations):
             p.cooling = p.queue = p.timeouts = None
             p.reclaimed = 0
             p.measure_room()
+            p.measure_due()
             if not p.has_state():
                 del self._providers[p.name]
 
     # -- notifications --------------------------------------------------------------------------------------------
 
-    def _note(self, event: str, p: Provider | None, slot: Slot | None, now: int, value: object = None) -> None:
-        """Collects one event for the observer, with the provider's figures as they are at this moment."""
+    def _note(self, event: str, p: Provider, slot: Slot, now: int, value: object = None) -> None:
+        """Collects a slot's event for the observer, with the provider's figures as they are at this moment."""
+        if self._observer is not None:  # asked before the call, too, where calls are many
+            told = (event, self._op, now - self._born, p.name, slot._arrival, slot.conversation_id, slot._prompt,
+                    p.in_flight, p.queued, value)  # fmt: skip
+            self._line.waiting.append((self._observer, told))
+
+    def _note_provider(self, event: str, p: Provider, now: int, value: object = None) -> None:
+        """Collects a provider's event, likewise."""
         if self._observer is not None:
-            self._line.add(
-                self._observer,
-                event,
-                self._op,
-                now - self._born,
-                p.name if p is not None else None,
-                slot._arrival if slot is not None else None,
-                slot.conversation_id if slot is not None else None,
-                slot._prompt if slot is not None else None,
-                p.in_flight if p is not None else 0,
-                p.queued if p is not None else 0,
-                value,
-            )
+            told = (event, self._op, now - self._born, p.name, None, None, None, p.in_flight, p.queued, value)
+            self._line.waiting.append((self._observer, told))

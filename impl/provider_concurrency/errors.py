@@ -14,6 +14,7 @@ UNLIMITED: Final = sys.maxsize
 __all__ = [
     "AcquireTimeoutError",
     "ManagerClosedError",
+    "NestedAcquireError",
     "ProviderConcurrencyError",
     "QueueFullError",
     "SlotReclaimedError",
@@ -53,6 +54,10 @@ class ManagerClosedError(ProviderConcurrencyError, RuntimeError):
 
 class QueueFullError(ProviderConcurrencyError):
     """The request would have had to queue, and `max_queued` others already wait at its provider (ADM-7)."""
+
+
+class NestedAcquireError(ProviderConcurrencyError):
+    """The request would have waited for slots that only conversations around it and its like hold (NST-1)."""
 
 
 class AcquireTimeoutError(ProviderConcurrencyError, TimeoutError):

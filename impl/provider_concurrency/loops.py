@@ -32,6 +32,8 @@ _SWEEP_TURNS: Final = 8
 class Waiter(asyncio.Future[None]):
     """What a queued caller awaits."""
 
+    __slots__ = ("slot",)  # without, each would have a dict of its own
+
     slot: Slot
 
     def cancel(self, msg: Any | None = None) -> bool:
@@ -66,7 +68,7 @@ class LoopShell(Surface):
         return waiter
 
     def _settle(self, slot: Slot) -> None:
-        waiter = cast(Waiter, slot._waiter)
+        waiter: Waiter = slot._waiter  # type: ignore[assignment] # `_make_waiter` made it
         if not waiter.done():
             waiter.set_result(None)
 
@@ -119,8 +121,8 @@ class LoopShell(Surface):
             self._measure_home()
 
     def _measure_home(self) -> None:
-        """Opens the short way: a loop, no observer to be told, and a sweep announced for whoever is granted next."""
-        is_open = self._observer is None and not self._closed and self._loop is not None
+        """Opens the short ways: a loop, and a sweep announced for whoever is granted next."""
+        is_open = not self._closed and self._loop is not None
         self._resting_home = self._thread if is_open and self._sweep_at is not None else 0
 
     def _forget_parent(self) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from _thread import get_ident
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self
 
-from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
-from provider_concurrency.loops import LoopShell, Waiter
+from provider_concurrency._tags import CANCELLED, HANDED, HELD, NEW, QUEUED
+from provider_concurrency.loops import LoopShell
 from provider_concurrency.slot import Slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
@@ -42,21 +42,35 @@ def _are_plain(conversation: object, prompt: object, timeout: object) -> bool:
 class _SlotContext:
     """`async with manager.slot(...)`; deliberately no `with` (CAN-2, REL-1)."""
 
-    __slots__ = ("_arguments", "_is_entered", "_manager", "_provider", "_slot")
+    __slots__ = ("_conversation_id", "_is_entered", "_manager", "_on_queued", "_prompt_started_at", "_provider",
+                 "_slot", "_timeout")  # fmt: skip
 
-    def __init__(self, manager: ConcurrencyManager, provider: str, **arguments: Any) -> None:
-        self._manager = manager
-        self._provider = provider
-        self._arguments = arguments
-        self._is_entered = False
-        self._slot: Slot | None = None
+    # Built attribute by attribute, as a slot is.
+    _manager: ConcurrencyManager
+    _provider: str
+    _conversation_id: str | None
+    _prompt_started_at: float | None
+    _timeout: float | None
+    _on_queued: Callable[[], object] | None
+    _is_entered: bool
+    _slot: Slot | None
 
     async def __aenter__(self) -> Slot:
         if self._is_entered:
             raise RuntimeError("what manager.slot() returns can be entered only once")
         self._is_entered = True
-        self._slot = await self._manager.acquire(self._provider, **self._arguments)
-        return self._slot
+        manager, conversation, prompt = self._manager, self._conversation_id, self._prompt_started_at
+        slot = manager._start(self._provider, conversation, prompt, self._timeout)
+        if slot is None or slot._state != HELD:
+            slot = await manager.acquire(
+                self._provider,
+                conversation_id=conversation,
+                prompt_started_at=prompt,
+                timeout=self._timeout,
+                on_queued=self._on_queued,
+            )
+        self._slot = slot
+        return slot
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -104,6 +118,7 @@ class ConcurrencyManager(LoopShell):
         Raises AcquireTimeoutError (CAN-3), QueueFullError (ADM-7), ManagerClosedError (CLO-1, CLO-2), TypeError,
         ValueError, and RuntimeError from a foreign thread or a second open loop (THR-1, LOP-1).
         """
+        # `_start`, written out here alone, since a call of it would cost a tenth of an uncontended request.
         try:
             p = self._providers[provider]
         except (KeyError, TypeError):  # unknown, or no str: the long way
@@ -111,6 +126,7 @@ class ConcurrencyManager(LoopShell):
         else:
             if (
                 len(p.held) < p.cap
+                and self._observer is None
                 and get_ident() == self._home
                 and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
                 and (
@@ -127,13 +143,18 @@ class ConcurrencyManager(LoopShell):
                 slot._touched = p.held[slot] = self._clock()
                 return slot
 
-        slot = self._prepare("acquire", provider, conversation_id, prompt_started_at)
+        slot = self._start(provider, conversation_id, prompt_started_at, timeout) or self._prepare(
+            "acquire", provider, conversation_id, prompt_started_at
+        )
+        if slot._state == HELD:
+            return slot
         ticks = None if timeout is None else check_duration("timeout", timeout)
-        check_callback("on_queued", on_queued)
+        if on_queued is not None:
+            check_callback("on_queued", on_queued)
         try:
             self._operate(self._ask, slot, provider, ticks, on_queued)
             if slot._state == QUEUED:
-                await cast(Waiter, slot._waiter)
+                await slot._waiter  # type: ignore[misc] # it is a Waiter
         except BaseException:
             self._cancel_request(slot)
             raise
@@ -152,30 +173,11 @@ class ConcurrencyManager(LoopShell):
 
         Raises ManagerClosedError, TypeError, ValueError, and RuntimeError as acquire does.
         """
-        try:
-            p = self._providers[provider]
-        except (KeyError, TypeError):  # unknown, or no str: the long way
-            pass
-        else:
-            if (
-                len(p.held) < p.cap
-                and get_ident() == self._home
-                and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
-                and (
-                    (conversation_id is None and prompt_started_at is None)
-                    or _are_plain(conversation_id, prompt_started_at, None)
-                )
-            ):
-                slot = Slot()
-                slot._provider = p
-                slot._arrival = 0
-                slot._prompt = prompt_started_at
-                slot.conversation_id = conversation_id
-                slot._state = HELD
-                slot._touched = p.held[slot] = self._clock()
-                return slot
-
-        slot = self._prepare("try_acquire", provider, conversation_id, prompt_started_at)
+        slot = self._start(provider, conversation_id, prompt_started_at, None) or self._prepare(
+            "try_acquire", provider, conversation_id, prompt_started_at
+        )
+        if slot._state == HELD:
+            return slot
         try:
             self._operate(self._try, slot, provider)
         except BaseException:
@@ -193,14 +195,53 @@ class ConcurrencyManager(LoopShell):
         on_queued: Callable[[], object] | None = None,
     ) -> AbstractAsyncContextManager[Slot]:
         """`async with manager.slot(...) as slot`: acquire with the same arguments, release at the end of the block."""
-        return _SlotContext(
-            self,
-            provider,
-            conversation_id=conversation_id,
-            prompt_started_at=prompt_started_at,
-            timeout=timeout,
-            on_queued=on_queued,
-        )
+        context = _SlotContext()
+        context._manager = self
+        context._provider = provider
+        context._conversation_id = conversation_id
+        context._prompt_started_at = prompt_started_at
+        context._timeout = timeout
+        context._on_queued = on_queued
+        context._is_entered = False
+        context._slot = None
+        return context
+
+    def _start(
+        self, provider: str, conversation_id: str | None, prompt_started_at: float | None, timeout: float | None
+    ) -> Slot | None:
+        """The short way into a request, where all is plain: granted if there is room, else ready to be asked for.
+
+        What is due needn't be applied before such a grant: it could only make more room, and no observer listens.
+        None: `_prepare` is to judge the request.
+        """
+        try:
+            p = self._providers[provider]
+        except (KeyError, TypeError):  # unknown, or no str
+            return None
+        if (
+            get_ident() != self._home
+            or self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
+            or not (
+                (conversation_id is None and prompt_started_at is None and timeout is None)
+                or _are_plain(conversation_id, prompt_started_at, timeout)
+            )
+        ):
+            return None
+        slot = Slot()  # before the room is judged, since making it may run a finaliser (FIN-1)
+        slot._provider = p
+        slot._prompt = prompt_started_at
+        slot.conversation_id = conversation_id
+        if len(p.held) < p.cap and self._observer is None:
+            slot._arrival = 0
+            slot._state = HELD
+            slot._touched = p.held[slot] = self._clock()
+            return slot
+        if asyncio.get_running_loop() is not self._loop:
+            return None
+        slot._state = NEW
+        if prompt_started_at is None:
+            slot._prompt = self._settings.wall_clock()
+        return slot
 
     def _prepare(self, what: str, provider: object, conversation: object, prompt: object) -> Slot:
         """Judges a request's arguments and the calling loop."""

@@ -16,10 +16,11 @@ class Provider:
     """One provider's slots, queue, deadlines and configuration; only the core changes it.
 
     `cap` is the one place where capacity is computed: `len(held) < cap` is "there is room, no pause, not closed"
-    (ADM-1). At rest a non-empty queue means that this is false (ADM-5), so nothing else needs to be asked.
+    (ADM-1). At rest a non-empty queue means that this is false (ADM-5), so nothing else needs to be asked. `due_at` is
+    the same for time: before it, nothing is due (TIM-3).
     """
 
-    __slots__ = ("cap", "ceiling", "cooldown", "cooling", "held", "limit", "manager", "name", "own_cooldown",
+    __slots__ = ("cap", "ceiling", "cooldown", "cooling", "due_at", "held", "limit", "manager", "name", "own_cooldown",
                  "paused_until", "queue", "reclaimed", "timeouts", "timer", "timer_at")  # fmt: skip
 
     def __init__(self, manager: Core, name: str) -> None:
@@ -34,6 +35,7 @@ class Provider:
         self.queue: WaitingRun | None = None  # by (prompt_started_at, arrival); None: nobody is queued
         self.timeouts: WaitingRun | None = None  # by deadline (ns), those of the queued that have one
         self.paused_until: int | None = None  # ns
+        self.due_at: int | None = None  # the earliest deadline of all that (ns)
         self.timer: object = None  # the one alive timer, if any (TIM-4)
         self.timer_at = 0  # the deadline that it was armed for (ns)
         self.limit: int | None  # its own; None: the manager's default
@@ -63,7 +65,7 @@ class Provider:
     @property
     def queued(self) -> int:
         """Requests in the queue."""
-        return len(self.queue) if self.queue is not None else 0
+        return 0 if self.queue is None else len(self.queue)
 
     def has_state(self) -> bool:
         """Whether anything is to be remembered of it (ACC-3)."""
@@ -76,16 +78,16 @@ class Provider:
             or self.own_cooldown is not None
         )
 
-    def next_deadline(self) -> int | None:
-        """When something of it is due next (ns), or None."""
-        other = self.next_other_deadline()
-        if self.cooling and (entry := self.cooling.first()) is not None and (other is None or entry[0] < other):
-            return cast(int, entry[0])
-        return other
+    def measure_due(self) -> None:
+        """Computes `due_at`; to be called after every change of pause, cooldowns or timeouts."""
+        self.due_at = self.next_other_deadline()
+        entry = self.cooling.first() if self.cooling is not None else None
+        if entry is not None and (self.due_at is None or entry[0] < self.due_at):
+            self.due_at = cast(int, entry[0])
 
     def next_other_deadline(self) -> int | None:
         """When its pause or a timeout is due next (ns), or None."""
-        entry = self.timeouts.first() if self.timeouts else None
+        entry = self.timeouts.first() if self.timeouts is not None else None
         if entry is not None and (self.paused_until is None or entry[0] < self.paused_until):
             return cast(int, entry[0])
         return self.paused_until

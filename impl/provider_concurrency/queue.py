@@ -52,6 +52,15 @@ class SortedRun:
         run, late = self.run, self.late
         return run.popleft() if not late or (run and run[0] < late[0]) else heappop(late)
 
+    def take_due(self, bound: int) -> list[Entry]:
+        """Removes the entries whose key is at most `bound`, and returns them in order."""
+        due: list[Entry] = []
+        while self.late and (entry := self.first()) is not None and entry[0] <= bound:
+            due.append(self.take_first())
+        while not self.late and self.run and self.run[0][0] <= bound:
+            due.append(self.run.popleft())
+        return due
+
 
 class WaitingRun(SortedRun):
     """Entries of queued slots: one whose slot is queued no longer is dead and is dropped in passing.
@@ -72,6 +81,10 @@ class WaitingRun(SortedRun):
 
     def __len__(self) -> int:
         return len(self.run) + len(self.late) - self.dead
+
+    def is_empty(self) -> bool:
+        """Whether nobody is queued; since the first entry is always alive, the dead needn't be counted."""
+        return not self.run and not self.late
 
     def take_first(self) -> Entry:
         """Removes the least entry and returns it; there must be one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from provider_concurrency.validation import (
     Clock,
@@ -13,6 +13,7 @@ from provider_concurrency.validation import (
     check_count,
     check_duration,
     check_limits,
+    check_nested,
     hold_back,
 )
 
@@ -38,6 +39,7 @@ class Settings:
     min_pause: int
     max_pause: int
     max_queued: int | None
+    nested: Literal["queue", "raise"]
     clock: Clock
     wall_clock: Callable[[], float]
     observer: Observer | None
@@ -70,6 +72,7 @@ def read_settings(
     min_pause: float,
     max_pause: float,
     max_queued: int | None,
+    nested: Literal["queue", "raise"],
     clock: Callable[[], int],
     wall_clock: Callable[[], float],
     observer: Observer | None,
@@ -92,6 +95,7 @@ def read_settings(
         min_pause=check_duration("min_pause", min_pause),
         max_pause=check_duration("max_pause", max_pause, positive=True),
         max_queued=None if max_queued is None else check_count("max_queued", max_queued),
+        nested=check_nested(nested),
         clock=clock if clock is time.monotonic_ns else hold_back(clock),
         wall_clock=wall_clock,
         observer=observer,

@@ -67,8 +67,8 @@ class Slot:
     dropped without a release is given back by the watchdog (FIN-1, WAT-1).
     """
 
-    __slots__ = ("_arrival", "_deadline", "_on_reclaimed", "_prompt", "_provider", "_queued_at", "_state", "_touched",
-                 "_waiter", "conversation_id")  # fmt: skip
+    __slots__ = ("_ancestors", "_arrival", "_deadline", "_on_reclaimed", "_prompt", "_provider", "_queued_at",
+                 "_state", "_touched", "_waiter", "conversation_id")  # fmt: skip
 
     # The manager builds slots attribute by attribute, not by __init__ (a seventh of an uncontended request); those that
     # only a queued request needs are not set on a slot that is granted at once, and its number is 0 where no observer
@@ -79,6 +79,7 @@ class Slot:
     _touched: int
     _prompt: float | None
     _waiter: object
+    _ancestors: frozenset[str]  # the conversations around a request that queued, if there are any (NST-1)
     _queued_at: int
     _deadline: int | None
     _on_reclaimed: Callable[[], object] | None  # told of a reclaim before the manager's own on_reclaim (GRD-4)
@@ -95,15 +96,18 @@ class Slot:
         # releases this very slot may come by at any call, so none stands between the last look and the change.
         p = self._provider
         manager = p.manager
-        if p.queue is None and get_ident() == manager._home and self._state == HELD:
-            del p.held[self]
-            if p.cooldown:
-                self._state = COOLING
-                manager._start_cooldown(p, self)
-            else:
-                self._state = FREE
-        else:
+        if get_ident() != manager._home:
             manager._release_slot(self)
+        elif self._state == HELD:
+            if p.queue is not None or manager._observer is not None:
+                manager._operate(manager._release, self)
+            else:
+                del p.held[self]
+                if p.cooldown:
+                    self._state = COOLING
+                    manager._start_cooldown(p, self)
+                else:
+                    self._state = FREE
 
     def touch(self) -> None:
         """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""

@@ -18,7 +18,7 @@ class ProviderStatus:
     `limit` is the provider's own (None: it has the manager's default_limit). `in_flight` = held + cooling +
     reclaimed. `head_wait`: seconds that the request at the head of the queue has waited. `paused_for`: seconds until
     the pause ends; `paused_until`: the same moment in epoch seconds, computed at the reading (TIM-1). Both None when
-    the provider isn't paused.
+    the provider isn't paused. `self_blocked`: every slot is held by a conversation around one that waits (NST-1).
     """
 
     provider: str
@@ -32,6 +32,7 @@ class ProviderStatus:
     paused: bool
     paused_for: float | None
     paused_until: float | None
+    self_blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from provider_concurrency._tags import HANDED, HELD, NEW, QUEUED, TIMED_OUT
 from provider_concurrency.core import Core
 from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError, explain
+from provider_concurrency.nesting import is_self_blocked
 from provider_concurrency.provider import Provider
 from provider_concurrency.settings import Observer, read_settings
 from provider_concurrency.slot import Slot, SlotState
@@ -41,6 +43,7 @@ class Surface(Core):
         min_pause: float = 1.0,
         max_pause: float = 21600.0,
         max_queued: int | None = None,
+        nested: Literal["queue", "raise"] = "queue",
         clock: Callable[[], int] = time.monotonic_ns,
         wall_clock: Callable[[], float] = time.time,
         observer: Observer | None = None,
@@ -59,6 +62,7 @@ class Surface(Core):
                 min_pause=min_pause,
                 max_pause=max_pause,
                 max_queued=max_queued,
+                nested=nested,
                 clock=clock,
                 wall_clock=wall_clock,
                 observer=observer,
@@ -129,7 +133,7 @@ class Surface(Core):
 
     def get_limits(self) -> dict[str, int]:
         """The own limits of all providers that have one. From any thread (THR-1)."""
-        limits = [(p.name, p.limit) for p in list(self._providers.values())]  # each read once: another thread may set it
+        limits = [(p.name, p.limit) for p in list(self._providers.values())]  # read once: another thread may set it
         return {name: limit for name, limit in limits if limit is not None}
 
     def set_cooldown(self, provider: str, seconds: float | None) -> None:
@@ -223,6 +227,7 @@ class Surface(Core):
             paused=paused_for is not None,
             paused_for=paused_for,
             paused_until=None if paused_for is None else self._settings.wall_clock() + paused_for,
+            self_blocked=is_self_blocked(p),
         )
 
     # -- close ----------------------------------------------------------------------------------------------------

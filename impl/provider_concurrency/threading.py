@@ -25,8 +25,9 @@ from weakref import WeakSet, finalize, ref
 from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
 from provider_concurrency.core import log
 from provider_concurrency.delivery import SharedDeliveryLine
-from provider_concurrency.errors import ManagerClosedError
+from provider_concurrency.errors import ManagerClosedError, ProviderConcurrencyError
 from provider_concurrency.fork import forget_in_children
+from provider_concurrency.mending import mend
 from provider_concurrency.provider import Provider
 from provider_concurrency.slot import Slot
 from provider_concurrency.status import ProviderStatus, SlotInfo
@@ -171,8 +172,11 @@ class ConcurrencyManager(Surface):
             self._operate(self._withdraw, slot)
 
     def _withdraw(self, slot: Slot) -> None:
+        queue = slot._provider.queue
         if slot._state == HELD:  # interrupted on the way to its caller (CAN-2)
             slot._state = HANDED
+        if slot._state == QUEUED and (queue is None or slot not in [entry[2] for entry in (*queue.run, *queue.late)]):
+            slot._state = CANCELLED  # interrupted on the way to the queue
         super()._withdraw(slot)
 
     # -- status: whole, since another thread may change what is read --------------------------------------------------
@@ -203,7 +207,13 @@ class ConcurrencyManager(Surface):
                     raise ManagerClosedError("the manager is closed")
                 if self._busy:
                     raise RuntimeError("called while this thread is changing state (from a finaliser or a signal)")
-            super()._change(change, *args)
+            try:
+                super()._change(change, *args)
+            except ProviderConcurrencyError:  # a refusal, which has changed nothing
+                raise
+            except BaseException as error:
+                super()._change(mend, self, error)
+                raise
 
     def _conclude(self) -> None:
         if self._owns(self):
@@ -307,6 +317,9 @@ class ConcurrencyManager(Surface):
         self._drain = threading.Condition(self._lock)
         self._wakes.forget(self._lock)
         self._forget_slots()
+        for p in self._providers.values():  # another thread may have been in the middle of configuring it
+            p.set_limit(p.limit)
+            p.cooldown = self._release_cooldown if p.own_cooldown is None else p.own_cooldown
 
 
 def _wake(manager: ref[ConcurrencyManager], key: object) -> None:

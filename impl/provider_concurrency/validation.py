@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 MAX_SECONDS: Final = 1e9
 """The longest duration that is accepted; about 31 years."""
@@ -81,6 +81,15 @@ def check_callback(name: str, value: object) -> None:
     """Something that can be called, or nothing."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable or None, not {value!r}")
+
+
+def check_nested(value: object) -> Literal["queue", "raise"]:
+    """What becomes of a request that could only wait for its own ancestors (NST-1)."""
+    if not isinstance(value, str):
+        raise TypeError(f"nested must be 'queue' or 'raise', not {value!r}")
+    if value in ("queue", "raise"):
+        return cast('Literal["queue", "raise"]', value)
+    raise ValueError(f"nested must be 'queue' or 'raise', not {value!r}")
 
 
 def read_retry_after(value: object, cap_ns: int) -> tuple[float | None, int | None]:
