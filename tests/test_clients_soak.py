@@ -8,7 +8,7 @@ import pytest
 
 import clients_soak
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.long]
 
 
 @pytest.mark.filterwarnings("ignore:a stream of provider")

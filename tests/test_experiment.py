@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent / "experiment"))
 
 import lag
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.long]
 SMALL = ["--limit", "3", "--waves", "3", "--scale", "0.5", "--service", "200", "--penalty", "300", "--check"]
 
 

@@ -13,6 +13,8 @@ import pytest
 from interleavings.explorer import Failure, PermutedLoop, explore, run, run_random
 from interleavings.programs import PROGRAMS
 
+pytestmark = pytest.mark.long
+
 REAL = [name for name in PROGRAMS if not name.startswith("planted")]
 PLANTED = "planted: an admission that awaits"
 SMALL = ["two waiters", "timeout meets cooldown", "pause meets cancel", "cancel under wait_for"]

@@ -30,6 +30,8 @@ from provider_concurrency_spec.vocabulary import (
     SlotShown,
 )
 
+pytestmark = pytest.mark.long
+
 LIMITS = (NO_LIMIT, 0, 1, 2, 3)
 SMALL = [
     Counts(*numbers, *flags)

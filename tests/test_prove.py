@@ -23,6 +23,8 @@ from provider_concurrency_model.check.prove import ProofReport, run_proofs
 from provider_concurrency_model.check.z3_proofs import discharge, prove_theorems
 from provider_concurrency_model.kernel import Counts
 
+pytestmark = pytest.mark.long
+
 z3: Any = pytest.importorskip("z3", reason="z3-solver isn't installed (extra prove)")
 
 KERNEL_FAULTS = [fault for fault in FAULTS.values() if fault.part == "kernel"]

@@ -24,7 +24,7 @@ from provider_concurrency.events import Event, typed
 from provider_concurrency.integrations.httpx import limited_client as limited_httpx_client
 from provider_concurrency.integrations.httpx2 import LimitedTransport, limited_client
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.long]
 QUESTION: Any = [{"role": "user", "content": "why?"}]
 FAST = Behaviour(limit=2, lag="fixed:0.03", service=0.05, penalty=0.1)
 

@@ -22,6 +22,8 @@ from provider_concurrency_model.tickets import (
     make_state,
 )
 
+pytestmark = pytest.mark.long
+
 MISSING = spin.missing_tool()
 needs_spin = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
