@@ -16,6 +16,8 @@ from tests.bench.naive import NaiveManager
 from tests.bench.report import to_json, write_table
 from tests.bench.rows import COST, EXCESS, RATIO, SPEEDUP, YIELD, Family, Mark, Row, run_family
 
+pytestmark = pytest.mark.long
+
 ALL_ROWS = [row for family in FAMILIES for row in family.rows]
 ALL_CASES = list({case.name: case for row in ALL_ROWS for case in row.cases()}.values())
 

@@ -118,7 +118,7 @@ def test_nothing_run_exits_3() -> None:
 
 
 def test_json_is_one_object_and_nothing_else() -> None:
-    result = run("check", "--level", "scenarios", "--subject", BAD, "--json")
+    result = run("check", "--level", "scenarios", "--subject", BAD, "--json", "-")
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert report["verdict"] == "counterexample"
@@ -132,7 +132,7 @@ def test_json_is_one_object_and_nothing_else() -> None:
 def saved(tmp_path: Path) -> Path:
     result = run("check", "--level", "scenarios", "--subject", BAD, "--save", str(tmp_path / "found"))
     assert result.exit_code == 1
-    files = sorted((tmp_path / "found").iterdir())
+    files = sorted((tmp_path / "found").glob("*.json"))
     assert files
     assert f"saved: {files[0]}" in result.output or len(files) > 1
     return files[0]
@@ -146,9 +146,9 @@ def test_a_saved_counterexample_is_replayed(tmp_path: Path) -> None:
     fixed = run("replay", str(path), "--subject", GOOD)
     assert fixed.exit_code == 0
     assert "CONFORMS" in fixed.output
-    shown = json.loads(run("replay", str(path), "--subject", BAD, "--json").stdout)
+    shown = json.loads(run("replay", str(path), "--subject", BAD, "--json", "-").stdout)
     assert shown["rules"] == content["rules"]
-    assert json.loads(run("replay", str(path), "--subject", GOOD, "--json").stdout)["verdict"] == "conforms"
+    assert json.loads(run("replay", str(path), "--subject", GOOD, "--json", "-").stdout)["verdict"] == "conforms"
 
 
 def test_saving_never_overwrites(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_trace_exit_codes(tmp_path: Path) -> None:
     assert gap.exit_code == 3
     other = run("trace", str(write_trace(tmp_path / "other", header={**HEADER, "spec": "9.9"})))
     assert other.exit_code == 2
-    assert json.loads(run("trace", str(good), "--json").stdout)["outcome"] == "conforms"
+    assert json.loads(run("trace", str(good), "--json", "-").stdout)["outcome"] == "conforms"
 
 
 def test_trace_draws_a_timeline(tmp_path: Path) -> None:

@@ -235,11 +235,18 @@ def test_a_level_leaves_out_what_the_subject_lacks() -> None:
     assert any("cancel" in note for note in report.notes)
 
 
-def test_a_level_that_cannot_start_is_undetermined() -> None:
+def test_a_level_starts_without_the_settings_that_the_subject_lacks() -> None:
     report = judge(fake_subjects.Minimal, "resize")  # its configuration has a default limit and a bounded queue
+    assert report.verdict is Verdict.CONFORMS
+    assert "started without the settings that the subject lacks: max_queued, default_limit" in report.notes
+
+
+def test_a_level_that_is_nothing_without_a_feature_is_skipped_and_no_pass() -> None:
+    report = judge(fake_subjects.Minimal, "late")
+    assert report.said == "skipped"
+    assert report.lacking == ("stall",)
+    assert report.skipped == {"stall": 1}
     assert report.verdict is Verdict.UNDETERMINED
-    assert report.undetermined is not None
-    assert "default_limit" in report.undetermined
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -42,7 +42,7 @@ def test_the_real_manager_survives(tmp_path: Path) -> None:
     assert list(report.waits_ms) == ["p50", "p90", "p99", "max"]
     assert ticks == sorted(ticks)
     json.dumps(soak_to_json(report))
-    traced = CliRunner().invoke(app, ["trace", str(path), "--json"])
+    traced = CliRunner().invoke(app, ["trace", str(path), "--json", "-"])
     assert traced.exit_code == 0
     assert json.loads(traced.output)["counts"] == {
         **dict.fromkeys(json.loads(traced.output)["counts"], 0),
@@ -147,7 +147,7 @@ def test_the_command_prints_what_it_saw() -> None:
 
 @realtime
 def test_the_command_exits_1_on_a_violation() -> None:
-    args = ["soak", "--seconds", "0.3", "--clients", "20", "--manager", "fake_managers:LeavesATimer", "--json"]
+    args = ["soak", "--seconds", "0.3", "--clients", "20", "--manager", "fake_managers:LeavesATimer", "--json", "-"]
     result = CliRunner().invoke(app, args)
     assert result.exit_code == 1
     assert json.loads(result.output)["verdict"] == "counterexample"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from provider_concurrency.validation import check_conversation, check_number, check_provider
@@ -33,7 +33,7 @@ class Conversation:
     id: str | None
     provider: str | None = None
     prompt_started_at: float | None = None
-    parent: Conversation | None = None
+    parent: Conversation | None = field(default=None, repr=False)
     is_over: bool = False
 
     def settle_prompt(self, wall_clock: Callable[[], float]) -> float:

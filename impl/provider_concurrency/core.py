@@ -68,6 +68,8 @@ class Core(Operations):
         self._arrivals = 0  # arrival numbers given so far (ORD-1)
         self._sweep_at: int | None = None  # when the announced sweep is due; None: none is announced
         self._providers: dict[str, Provider] = {}
+        # Where the short way looks: an observer is to be told of everything, so with one it finds nobody.
+        self._plain_providers = self._providers if settings.observer is None else {}
         for name, limit in settings.limits.items():
             self._provider(name).set_limit(limit)
 
@@ -260,7 +262,7 @@ class Core(Operations):
         else:
             if p.cooling is None:
                 p.cooling = SortedRun()
-            p.cooling.push((now + p.cooldown, slot._arrival or self._take_number(), slot))
+            p.cooling.push((now + p.cooldown, getattr(slot, "_arrival", None) or self._take_number(), slot))
             p.measure_room()
             p.measure_due()
 

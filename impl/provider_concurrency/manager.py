@@ -120,13 +120,12 @@ class ConcurrencyManager(LoopShell):
         """
         # `_start`, written out here alone, since a call of it would cost a tenth of an uncontended request.
         try:
-            p = self._providers[provider]
+            p = self._plain_providers[provider]
         except (KeyError, TypeError):  # unknown, or no str: the long way
             pass
         else:
             if (
                 len(p.held) < p.cap
-                and self._observer is None
                 and get_ident() == self._home
                 and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
                 and (
@@ -136,11 +135,11 @@ class ConcurrencyManager(LoopShell):
             ):
                 slot = Slot()
                 slot._provider = p
-                slot._arrival = 0
                 slot._prompt = prompt_started_at
                 slot.conversation_id = conversation_id
                 slot._state = HELD
-                slot._touched = p.held[slot] = self._clock()
+                read_clock = self._clock  # a method call would look for a method first
+                slot._touched = p.held[slot] = read_clock()
                 return slot
 
         slot = self._start(provider, conversation_id, prompt_started_at, timeout) or self._prepare(
@@ -232,9 +231,9 @@ class ConcurrencyManager(LoopShell):
         slot._prompt = prompt_started_at
         slot.conversation_id = conversation_id
         if len(p.held) < p.cap and self._observer is None:
-            slot._arrival = 0
             slot._state = HELD
-            slot._touched = p.held[slot] = self._clock()
+            read_clock = self._clock
+            slot._touched = p.held[slot] = read_clock()
             return slot
         if asyncio.get_running_loop() is not self._loop:
             return None

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 def mend(manager: Core, error: BaseException) -> None:
     """Makes all books agree with the states of the slots; `error` broke the change off."""
     now = manager._clock()
-    for slot in _slots_under_way(error):
+    under_way = _slots_under_way(error)
+    for slot in under_way:
         if slot._state in (HANDED, HELD) and slot not in slot._provider.held:  # between the queue and the held
             slot._provider.held[slot] = now
         _tell(manager, slot)
     for p in list(manager._providers.values()):
-        _mend_provider(p)
+        _mend_provider(p, [slot for slot in under_way if slot._provider is p and slot._state == QUEUED])
         for slot in list(p.held):
             _tell(manager, slot)
         manager._admit(p, now)
@@ -55,10 +56,13 @@ def _tell(manager: Core, slot: Slot) -> None:
         manager._settle(slot)
 
 
-def _mend_provider(p: Provider) -> None:
-    entries = [] if p.queue is None else [*p.queue.run, *p.queue.late]
+def _mend_provider(p: Provider, between: list[Slot]) -> None:
+    """`between`: requests on their way into the queue or out of it."""
+    waiting = [] if p.queue is None else [entry[2] for entry in (*p.queue.run, *p.queue.late)]
+    waiting += [slot for slot in dict.fromkeys(between) if slot not in waiting and hasattr(slot, "_waiter")]
+    entries = [(slot._prompt or 0.0, slot._arrival, slot) for slot in waiting if slot._state == QUEUED]
     p.queue = p.timeouts = None
-    for entry in sorted(entry for entry in entries if entry[2]._state == QUEUED):
+    for entry in sorted(entries):
         slot = entry[2]
         p.queue = p.queue or WaitingRun()
         p.queue.push(entry)
@@ -73,3 +77,4 @@ def _mend_provider(p: Provider) -> None:
                 slot._state = FREE if slot._state == COOLING else FREE_RECLAIMED
     p.reclaimed = sum(slot._state == RECLAIMED for slot in cooling)
     p.measure_room()
+    p.measure_due()

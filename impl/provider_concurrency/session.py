@@ -67,8 +67,8 @@ class Session(abc.ABC):
             clock=self._now_ns,
             wall_clock=lambda: 1.0e9 + self._now_ns() / 1e9 + self.wall_jump,
             observer=self._observe,
-            on_reclaim=lambda slot: self._hook("reclaimed", slot.provider),
-            on_pause=lambda provider, _: self._hook("paused", provider),
+            on_reclaim=self._on_reclaim,
+            on_pause=self._on_pause,
         )
 
     # -- the subclass's -------------------------------------------------------------------------------------------
@@ -281,6 +281,12 @@ class Session(abc.ABC):
             told["requested_ms"] = None if requested is None else _tidy(requested * 1000)
             told["applied_ms"] = applied // _MS
         self.events.append(told)
+
+    def _on_reclaim(self, slot: Slot) -> None:
+        self._hook("reclaimed", slot.provider)
+
+    def _on_pause(self, provider: str, _: float) -> None:
+        self._hook("paused", provider)
 
     def _hook(self, on: str, provider: str) -> None:
         """Runs the hooks that wait for this callback, in the order in which they were given."""

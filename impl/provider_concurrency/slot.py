@@ -71,7 +71,7 @@ class Slot:
                  "_state", "_touched", "_waiter", "conversation_id")  # fmt: skip
 
     # The manager builds slots attribute by attribute, not by __init__ (a seventh of an uncontended request); those that
-    # only a queued request needs are not set on a slot that is granted at once, and its number is 0 where no observer
+    # only a queued request needs are not set on a slot that is granted at once, nor is its number where no observer
     # could tell it.
     _provider: Provider
     _state: int

@@ -207,12 +207,15 @@ class ConcurrencyManager(Surface):
                     raise ManagerClosedError("the manager is closed")
                 if self._busy:
                     raise RuntimeError("called while this thread is changing state (from a finaliser or a signal)")
+            is_nested = self._busy
             try:
                 super()._change(change, *args)
             except ProviderConcurrencyError:  # a refusal, which has changed nothing
                 raise
             except BaseException as error:
-                super()._change(mend, self, error)
+                if not is_nested:
+                    self._busy = False
+                    super()._change(mend, self, error)
                 raise
 
     def _conclude(self) -> None:
@@ -293,6 +296,8 @@ class ConcurrencyManager(Surface):
         """A provider's timer, or the sweeps', or what was left to this thread."""
         if key is _CONCLUDE:
             self._conclude()
+            if self._closed:
+                self._wakes.stop()
         elif key is _SWEEP:
             self._operate(self._sweep_in_time)
         else:

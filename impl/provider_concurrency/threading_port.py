@@ -21,7 +21,7 @@ from provider_concurrency.slot import Slot
 from provider_concurrency.threading import ConcurrencyManager
 from provider_concurrency.wake import WakeThread
 
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 10.0
 """Real seconds for a thread that has nothing to wait for; more means a deadlock."""
 
 
@@ -136,6 +136,9 @@ class _Waiter:
     def release(self) -> None:
         self._lock.release()
 
+    def locked(self) -> bool:
+        return self._lock.locked()
+
 
 class VirtualManager(ConcurrencyManager):
     """The blocking manager on virtual time: `clock` and wake-ups are those of `time`."""
@@ -144,7 +147,8 @@ class VirtualManager(ConcurrencyManager):
         """The settings are ConcurrencyManager's."""
         self.time = time
         self.failures: list[BaseException] = []
-        super().__init__(**{"clock": time.read, **settings})
+        settings.setdefault("clock", time.read)
+        super().__init__(**settings)
 
     def _make_wakes(self) -> WakeThread:
         return self.time

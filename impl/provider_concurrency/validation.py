@@ -83,12 +83,15 @@ def check_callback(name: str, value: object) -> None:
         raise TypeError(f"{name} must be callable or None, not {value!r}")
 
 
+_NESTED: Final[Mapping[str, Literal["queue", "raise"]]] = {"queue": "queue", "raise": "raise"}
+
+
 def check_nested(value: object) -> Literal["queue", "raise"]:
     """What becomes of a request that could only wait for its own ancestors (NST-1)."""
     if not isinstance(value, str):
         raise TypeError(f"nested must be 'queue' or 'raise', not {value!r}")
-    if value in ("queue", "raise"):
-        return cast('Literal["queue", "raise"]', value)
+    if (choice := _NESTED.get(value)) is not None:
+        return choice
     raise ValueError(f"nested must be 'queue' or 'raise', not {value!r}")
 
 

@@ -104,6 +104,14 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("PER-5", "A corrupt file is reported and kept aside", "not"),
     Rule("PER-6", "Names can't collide", "not"),
     Rule("PER-7", "Saving disturbs nobody", "not"),
+    Rule("NST-1", "Who waits for itself is told", "not"),
+    Rule("BLK-1", "Calls that wait block their thread", "not"),
+    Rule("BLK-2", "No callback runs under a lock", "not"),
+    Rule("BLK-3", "Each call is one moment", "not"),
+    Rule("BLK-4", "One thread wakes", "not"),
+    Rule("BLK-5", "Finalisers and signal handlers", "not"),
+    Rule("BLK-6", "A broken change is mended", "not"),
+    Rule("BLK-7", "Fork", "not"),
 )
 """Every rule, in the order of SPEC.md."""
 

@@ -80,7 +80,7 @@ _SEMAPHORE: Final = Case("asyncio.Semaphore", cancel_semaphore_waiters, 100_000,
 FAMILIES: Final = (
     Family(
         "cancellation",
-        rounds=5,
+        rounds=3,
         quick_rounds=3,
         rows=(
             Row("W4", "cancel half of 1e5, against bare futures", _OURS, _FUTURES, goal=1.5, done_at=1.9),

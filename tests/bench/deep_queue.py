@@ -132,7 +132,7 @@ drain_naive: Final = _per_waiter(_drain_naive)
 
 @dataclass
 class _Entry:
-    prompt_started_at: float
+    prompt_started_at: datetime
 
 
 def _make_queued_slot() -> Slot:
@@ -161,11 +161,10 @@ def push_and_pop(operations: int, depth: int) -> float:
 
 def sort_and_pop(operations: int, depth: int) -> float:
     """The original's queue at a steady depth: a list, sorted anew for each request."""
-    generator = random.Random(_SEED)
-    queue = sorted((_Entry(generator.random()) for _ in range(depth)), key=lambda entry: entry.prompt_started_at)
-    entries = [_Entry(generator.random()) for _ in range(operations)]
+    entries = [_Entry(started) for started in random_datetimes(depth + operations)]
+    queue = sorted(entries[:depth], key=lambda entry: entry.prompt_started_at)
     start = thread_time_ns()
-    for entry in entries:
+    for entry in entries[depth:]:
         queue.append(entry)
         queue.sort(key=lambda entry: entry.prompt_started_at)
         queue.pop(0)
@@ -183,8 +182,8 @@ def _queue_row(depth: int, sorts: int, goal: float, done_at: float) -> Row:
 FAMILIES: Final = (
     Family(
         "deep queue",
-        rounds=5,
-        quick_rounds=3,
+        rounds=3,
+        quick_rounds=2,
         rows=(
             Row(
                 "W3",

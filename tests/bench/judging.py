@@ -189,7 +189,7 @@ FAMILIES: Final = (
     ),
     Family(
         "explorer",
-        rounds=3,
+        rounds=2,
         quick_rounds=1,
         rows=(
             Row("W9", "explore / system.run on the same pairs", _EXPLORED, _RUN, goal=1.5, done_at=2, unit="us",

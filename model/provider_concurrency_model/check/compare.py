@@ -9,6 +9,7 @@ differs are both sides brought to canonical form.
 from __future__ import annotations
 
 import json
+import marshal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Difference:
 class Expected:
     """What a reply must say. Members left None are not compared (scenario files say only what they are about)."""
 
-    __slots__ = ("_canonical", "_text", "events", "status", "timers", "timers_max", "unsettled")
+    __slots__ = ("_bytes", "_canonical", "events", "status", "timers", "timers_max", "unsettled")
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Expected:
         self.timers_max = timers_max
         self._canonical: tuple[_Events, dict[str, StatusRow]] | None = None
         complete = events is not None and status is not None and unsettled is not None
-        self._text = _text_of(reply_to_json(Reply(events or (), status or (), unsettled or ()))) if complete else None
+        self._bytes = _bytes_of(reply_to_json(Reply(events or (), status or (), unsettled or ()))) if complete else None
 
     @classmethod
     def of_reply(cls, reply: Reply) -> Expected:
@@ -84,8 +85,8 @@ class Expected:
         return cls(events=reply.events, status=reply.status, unsettled=reply.unsettled)
 
     def is_met_to_the_letter(self, message: Mapping[str, Json]) -> bool:
-        """A cheap sufficient test; `repr` also keeps 1, 1.0 and True apart, which `==` doesn't."""
-        return self._text is not None and self._text == _text_of(message)
+        """A cheap sufficient test."""
+        return self._bytes is not None and self._bytes == _bytes_of(message)
 
     def canonical(self) -> tuple[_Events, dict[str, StatusRow]]:
         """Both parts that need sorting out, made once."""
@@ -171,8 +172,13 @@ def _sort_out(events: Iterable[Event]) -> _Events:
     return out
 
 
-def _text_of(message: Mapping[str, Json]) -> str:
-    return repr((message.get("events"), message.get("status"), message.get("unsettled")))
+def _bytes_of(message: Mapping[str, Json]) -> bytes | None:
+    """What a reply says, as bytes: these keep 1, 1.0 and True apart, which `==` doesn't; None for foreign objects."""
+    try:
+        # Version 0 knows no references, so that equal values have equal bytes. It takes a third of the time of a text.
+        return marshal.dumps((message.get("events"), message.get("status"), message.get("unsettled")), 0)
+    except ValueError:
+        return None
 
 
 def _read_parts(message: Mapping[str, Json]) -> Reply:

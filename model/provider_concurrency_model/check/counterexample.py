@@ -50,12 +50,22 @@ class Counterexample:
     seed: int | None = None
     is_shortest: bool = False
     """No shorter path to this fault exists within the bounds of the level."""
+    chosen_by: tuple[str, ...] = ()
+    """The words of a command line that choose the subject again."""
+    remarks: tuple[str, ...] = ()
+    """What may help: the end of the subject's stderr, its line, what the schema says."""
 
 
 def counterexample_of(
-    failed: Failed, subject: str, *, seed: int | None = None, is_shortest: bool = False
+    failed: Failed,
+    subject: str,
+    *,
+    seed: int | None = None,
+    is_shortest: bool = False,
+    chosen_by: tuple[str, ...] | None = None,
 ) -> Counterexample:
     """The finding without the steps that were not reached."""
+    chosen_by = ("--subject", subject) if chosen_by is None else chosen_by
     case = failed.case
     kept = Case(
         name=case.name,
@@ -68,7 +78,17 @@ def counterexample_of(
         why=case.why,
         refused=case.refused,
     )
-    return Counterexample(kept, failed.rules, failed.differences, failed.actual, subject, seed, is_shortest)
+    return Counterexample(
+        kept,
+        failed.rules,
+        failed.differences,
+        failed.actual,
+        subject,
+        seed,
+        is_shortest,
+        chosen_by,
+        failed.remarks,
+    )
 
 
 # -- for people ------------------------------------------------------------------------------------------------------
@@ -86,7 +106,10 @@ def tell_steps(found: Counterexample) -> list[str]:
     lines.extend(f"     actual    {line}" for line in _tell_actual(found.actual))
     for difference in found.differences:
         head, wanted, given = say_difference(difference)
-        lines.append(f"   {difference.rule}: {head}: expected {wanted}; actual {given}")
+        # Who leaves the protocol has broken none of the rules: the rule named elsewhere is that of the operation.
+        concerned = "protocol" if difference.what == "reply" else difference.rule
+        lines.append(f"   {concerned}: {head}: expected {wanted}; actual {given}")
+    lines.extend(f"     {remark}" for remark in found.remarks)
     return lines
 
 
@@ -163,9 +186,9 @@ def file_stem(found: Counterexample) -> str:
     return re.sub(r"[^a-z0-9]+", "_", "_".join(dict.fromkeys(words)).lower()).strip("_")
 
 
-def replay_command(path: str, subject: str) -> str:
+def replay_command(path: str, chosen_by: tuple[str, ...]) -> str:
     """The command line that replays a saved counterexample."""
-    return shlex.join(["provider-concurrency", "replay", path, "--subject", subject])
+    return shlex.join(["provider-concurrency", "replay", path, *chosen_by])
 
 
 def counterexample_to_json(found: Counterexample, path: str = "FILE") -> dict[str, Json]:
@@ -173,13 +196,14 @@ def counterexample_to_json(found: Counterexample, path: str = "FILE") -> dict[st
     return {
         "counterexample": FORMAT,
         "spec": SPEC_VERSION,
-        "replay": replay_command(path, found.subject),
+        "replay": replay_command(path, found.chosen_by),
         "subject": found.subject,
         "level": found.case.level,
         "seed": found.seed,
         "rules": list(found.rules),
         "is_shortest": found.is_shortest,
         "differences": [asdict(difference) for difference in found.differences],
+        "remarks": list(found.remarks),
         "actual": found.actual,
         "sequence": draw_sequence(found),
         "scenario": scenario_to_json(scenario_of(found)),
@@ -187,17 +211,25 @@ def counterexample_to_json(found: Counterexample, path: str = "FILE") -> dict[st
 
 
 def save(found: Counterexample, folder: Path) -> Path:
-    """Writes the file (never over another one) and returns where it is."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = file_stem(found)
-    path = folder / f"{stem}.json"
+    """Writes the file (never over another one) and returns where it is.
+
+    The folder `scenarios` beside it gets the same steps as a scenario file, for the port's own suite.
+    """
+    scenarios = folder / "scenarios"
+    scenarios.mkdir(parents=True, exist_ok=True)
+    stem = name = file_stem(found)
     number = 2
-    while path.exists():
-        path = folder / f"{stem}_{number}.json"
+    while (folder / f"{name}.json").exists() or (scenarios / f"{name}.json").exists():
+        name = f"{stem}_{number}"
         number += 1
-    text = json.dumps(counterexample_to_json(found, str(path)), indent=2, default=repr)
-    path.write_text(text + "\n", encoding="utf-8")
+    path = folder / f"{name}.json"
+    _write(path, counterexample_to_json(found, str(path)))
+    _write(scenarios / f"{name}.json", {**scenario_to_json(scenario_of(found)), "name": name})
     return path
+
+
+def _write(path: Path, value: Json) -> None:
+    path.write_text(json.dumps(value, indent=2, default=repr) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> Case:

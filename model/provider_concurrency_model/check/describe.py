@@ -168,3 +168,12 @@ def say_number(value: Json) -> str:
 def say_name(provider: str) -> str:
     """A provider's name; the empty one is legal and must be visible."""
     return provider or '""'
+
+
+def make_printable(text: str) -> str:
+    """The text without what a terminal would obey or a file can't hold: a subject may say anything."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from provider_concurrency_model.check.blame import name_rules, rule_of_setting
 from provider_concurrency_model.check.case import EMPTY_REPLY, Case
 from provider_concurrency_model.check.compare import Difference, Expected, compare
+from provider_concurrency_model.check.describe import say_difference
 from provider_concurrency_model.check.keep import find_broken
 from provider_concurrency_model.check.subject import (
     ErrorReply,
@@ -24,6 +25,7 @@ from provider_concurrency_model.check.subject import (
     SubjectBrokeError,
     classify,
 )
+from provider_concurrency_model.check.untyped import apply_schema
 from provider_concurrency_spec.vocabulary import Config, Json, config_to_json
 
 
@@ -43,6 +45,10 @@ class Failed:
     differences: tuple[Difference, ...]
     actual: Json
     """The reply as it came, None where there was none."""
+    remarks: tuple[str, ...] = ()
+    """What may help and isn't the same in every run: the end of the subject's stderr, its line, the schema's view."""
+    is_broken: bool = False
+    """The subject raised, vanished or left the protocol: it had to be made anew."""
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -61,6 +67,12 @@ class NotAsked:
 
 
 Outcome: TypeAlias = Passed | Failed | NotAsked
+
+
+def say_first(failed: Failed) -> str:
+    """The first difference in a line: what an expectation file compares."""
+    head, wanted, given = say_difference(failed.differences[0])
+    return f"{head}: expected {wanted}, got {given}"
 
 
 def drive(session: Session, case: Case) -> Outcome:
@@ -93,7 +105,8 @@ def drive(session: Session, case: Case) -> Outcome:
                 if found is not None:
                     return _conclude(case, at, raw, found, said)
         except SubjectBrokeError as broke:
-            return _failed(case, at, None, [Difference("reply", "subject", None, "a reply", str(broke))])
+            difference = Difference("reply", broke.fault, None, "a reply", str(broke))
+            return replace(_failed(case, at, None, [difference]), remarks=broke.remarks, is_broken=True)
         except StopIteration:
             return _failed(case, at, None, [Difference("reply", "subject", None, "a reply", "no reply came")])
     broken = find_broken(case.config, case.commands, said) if case.checks_invariants else None
@@ -132,7 +145,8 @@ def _conclude(case: Case, at: int, raw: Json, found: Skipped | tuple[Difference,
 
 def _failed(case: Case, at: int, raw: Json, differences: Sequence[Difference]) -> Failed:
     command = case.steps[at].command if at >= 0 else None
-    return Failed(case, at, name_rules(differences, command), raw)
+    remarks = tuple(f"schema: {fault}" for fault in apply_schema("reply", raw)) if raw is not None else ()
+    return Failed(case, at, name_rules(differences, command), raw, remarks)
 
 
 def _is_refusal(raw: Json, message_id: int) -> bool:

@@ -15,11 +15,11 @@ from typing import Final, TypeAlias
 from provider_concurrency_model import levels as bounded
 from provider_concurrency_model.always import ALWAYS
 from provider_concurrency_model.check.case import Case, case_of_commands, case_of_scenario, needs_of
-from provider_concurrency_model.check.counterexample import counterexample_of
-from provider_concurrency_model.check.drive import Failed, NotAsked, Outcome, Passed, drive
+from provider_concurrency_model.check.counterexample import Counterexample, counterexample_of
+from provider_concurrency_model.check.drive import Failed, NotAsked, Outcome, Passed, drive, say_first
 from provider_concurrency_model.check.shrink import shrink
 from provider_concurrency_model.check.subject import Session
-from provider_concurrency_model.check.verdict import LevelReport
+from provider_concurrency_model.check.verdict import CaseResult, LevelReport
 from provider_concurrency_model.graph import Edge, Graph, explore, tour
 from provider_concurrency_model.properties import examine
 from provider_concurrency_model.random_runs import random_run
@@ -39,6 +39,9 @@ _SEARCH: Final = 30.0
 """Seconds for finding the shortest counterexample in a graph; then the failing walk is shrunk instead."""
 
 
+RESTARTS: Final = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a run of the judge can be told."""
@@ -48,6 +51,8 @@ class Options:
     """Random runs."""
     length: int = 40
     """Commands of a random run."""
+    restarts: int = RESTARTS
+    """How often a subject that breaks is made anew for the next scenario; then the rest is undetermined."""
     deadline: float | None = None
     """`time.monotonic()` at which the budget is spent."""
 
@@ -74,15 +79,23 @@ def run_level(session: Session, level: str, options: Options, tick: Tick = lambd
 def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelReport:
     cases = [case_of_scenario(scenario) for scenario in load_all()]
     report = LevelReport("scenarios", "examples", f"{len(cases)} scenario files of the specification")
+    broken = 0
     for done, case in enumerate(cases):
         if options.is_spent:
             report.undetermined = f"the budget was spent after {done} of {len(cases)} scenarios"
             break
         outcome = drive(session, case)
         count(report, outcome)
+        report.results.append(result_of(case.name, outcome))
         if isinstance(outcome, Failed):
-            report.counterexamples.append(counterexample_of(outcome, session.label))
+            report.counterexamples.append(_keep(session, outcome))
+            broken += outcome.is_broken
         tick(done + 1, len(cases))
+        if broken > options.restarts and done + 1 < len(cases):
+            report.undetermined = (
+                f"gave up after {done + 1} of {len(cases)} scenarios: the subject broke {broken} times"
+            )
+            break
     if not report.cases and report.undetermined is None:
         report.undetermined = "the subject lacks what every scenario needs"
     return report
@@ -91,15 +104,25 @@ def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelRepor
 def _run_graph(session: Session, level: str, options: Options, tick: Tick) -> LevelReport:
     declared = session.hello.features
     bounds = replace(bounded.LEVELS[level], features=declared)
+    start = bounds.config
+    unset = [
+        name for name in ("max_queued", "default_limit") if name not in declared and getattr(start, name) is not None
+    ]
+    bounds = replace(bounds, config=replace(start, **dict.fromkeys(unset)))
     report = LevelReport(level, "exhausted", say_bounds(bounds))
     lacking = sorted(needs_of(bounds.config, bounds.setup) - declared)
+    if bounds.clock == "late" and "stall" not in declared:
+        lacking.append("stall")
     if lacking:
+        report.lacking = tuple(lacking)
         report.skipped[", ".join(lacking)] += 1
-        report.undetermined = f"the level's start needs {', '.join(lacking)}"
+        report.undetermined = f"skipped: all of it needs {', '.join(lacking)}"
         return report
     if options.is_spent:
         report.undetermined = "the budget was spent before the level began"
         return report
+    if unset:
+        report.notes.append(f"started without the settings that the subject lacks: {', '.join(unset)}")
     left_out = sorted(set(FEATURES) - declared - {"timers"})
     if left_out:
         report.notes.append(f"commands that need these features are left out: {', '.join(left_out)}")
@@ -129,6 +152,7 @@ def _drive_graph(session: Session, report: LevelReport, graph: Graph, options: O
         outcome = drive(session, _case_of_path(graph, path, f"walk {number}"))
         count(report, outcome)
         if isinstance(outcome, Failed):
+            report.results.append(result_of(outcome.case.name, outcome))
             reached = outcome.at - len(graph.bounds.setup)
             driven.update(map(id, path[: max(0, reached)]))
             _report_shortest(session, report, graph, outcome)
@@ -162,10 +186,10 @@ def _report_shortest(session: Session, report: LevelReport, graph: Graph, failed
             break
         outcome = drive(session, case_of_commands(name, bounds.level, bounds.config, commands))
         if isinstance(outcome, Failed):
-            report.counterexamples.append(counterexample_of(outcome, session.label, is_shortest=True))
+            report.counterexamples.append(_keep(session, outcome, is_shortest=True))
             return
     # Not on a shortest path: it takes a history that the model forgets. Or the search took too long.
-    report.counterexamples.append(counterexample_of(shrink(session, failed), session.label))
+    report.counterexamples.append(_keep(session, shrink(session, failed)))
 
 
 def _run_random(session: Session, options: Options, tick: Tick) -> LevelReport:
@@ -181,11 +205,27 @@ def _run_random(session: Session, options: Options, tick: Tick) -> LevelReport:
         outcome = drive(session, case)
         count(report, outcome)
         if isinstance(outcome, Failed):
-            report.counterexamples.append(counterexample_of(shrink(session, outcome), session.label, seed=seed))
+            report.results.append(result_of(case.name, outcome))
+            report.counterexamples.append(_keep(session, shrink(session, outcome), seed=seed))
             report.notes.append("stopped at the first failing run")
             break
         tick(done + 1, options.runs)
     return report
+
+
+def _keep(session: Session, failed: Failed, *, seed: int | None = None, is_shortest: bool = False) -> Counterexample:
+    return counterexample_of(failed, session.label, seed=seed, is_shortest=is_shortest, chosen_by=session.chosen_by)
+
+
+def result_of(case: str, outcome: Outcome) -> CaseResult:
+    """What became of a case, for whoever looks it up by name."""
+    match outcome:
+        case Passed():
+            return CaseResult(case, "passed")
+        case Failed():
+            return CaseResult(case, "failed", say_first(outcome), outcome.rules[0])
+        case NotAsked(features):
+            return CaseResult(case, "skipped", f"the subject lacks {', '.join(features)}")
 
 
 def count(report: LevelReport, outcome: Outcome) -> None:

@@ -9,15 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from provider_concurrency_model.check.counterexample import Counterexample, draw_sequence, tell_steps
-from provider_concurrency_model.check.verdict import LevelReport, RunReport, Verdict
+from provider_concurrency_model.check.describe import make_printable
+from provider_concurrency_model.check.verdict import SAID, Agreement, LevelReport, RunReport, Verdict
 from provider_concurrency_spec.vocabulary import PROTOCOL, SPEC_VERSION
 
-SAID: dict[Verdict, str] = {
-    Verdict.CONFORMS: "conforms",
-    Verdict.COUNTEREXAMPLE: "counterexample",
-    Verdict.HARNESS_ERROR: "harness error",
-    Verdict.UNDETERMINED: "undetermined",
-}
 _COLOURS: dict[Verdict, str] = {
     Verdict.CONFORMS: "green",
     Verdict.COUNTEREXAMPLE: "red",
@@ -50,7 +45,9 @@ def print_report(report: RunReport, console: Console) -> None:
         print_lines(console, [f"reached by no level of this run: {', '.join(report.unreached)}"])
     print_lines(console, [f"not checked: {item}" for item in report.not_checked])
     print_lines(console, [f"saved: {path}" for path in report.saved])
-    print_verdict(console, report.verdict, _tell_verdict(report))
+    if report.agreement is not None:
+        print_lines(console, tell_agreement(report.agreement))
+    print_verdict(console, report.verdict, tell_verdict(report), report.said)
 
 
 def print_counterexample(found: Counterexample, console: Console) -> None:
@@ -61,22 +58,24 @@ def print_counterexample(found: Counterexample, console: Console) -> None:
     print_lines(console, ["", "```mermaid", *draw_sequence(found).splitlines(), "```", ""])
 
 
-def print_verdict(console: Console, verdict: Verdict, told: str) -> None:
-    """The last line: the verdict in colour, and why."""
-    console.print(Text.assemble((SAID[verdict].upper(), f"bold {_COLOURS[verdict]}"), f": {told}"), soft_wrap=True)
+def print_verdict(console: Console, verdict: Verdict, told: str, said: str | None = None) -> None:
+    """The last line: the verdict in colour, in its own words or in others, and why."""
+    word = (said or SAID[verdict]).upper()
+    console.print(Text.assemble((word, f"bold {_COLOURS[verdict]}"), f": {make_printable(told)}"), soft_wrap=True)
 
 
 def print_lines(console: Console, lines: list[str]) -> None:
     """Plain text, never read as markup, and never wrapped where a machine reads it."""
     for line in lines:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(make_printable(line)), soft_wrap=True)
 
 
 def _tell_subject(report: RunReport) -> list[str]:
     hello = report.hello
     lines = [
         f"subject {report.subject}: {hello.name} {hello.version} ({hello.language}, {hello.runtime})",
-        f"spec {SPEC_VERSION}, protocol {PROTOCOL}, features: {', '.join(sorted(hello.features)) or 'none'}",
+        f"kit {report.kit}, spec {SPEC_VERSION}, protocol {PROTOCOL}",
+        f"features: {', '.join(sorted(hello.features)) or 'none'}",
     ]
     if hello.unknown_features:
         lines.append(f"unknown features, ignored: {', '.join(hello.unknown_features)}")
@@ -92,7 +91,7 @@ def _table_of(report: RunReport) -> Table:
     for level in report.levels:
         table.add_row(
             level.level,
-            Text(SAID[level.verdict], style=_COLOURS[level.verdict]),
+            Text(level.said, style=_COLOURS[level.verdict]),
             level.strength,
             f"{level.cases}",
             f"{level.failed}",
@@ -113,7 +112,7 @@ def _tell_level(level: LevelReport) -> str:
     if level.coverage:
         parts.append(f"edges driven {level.coverage}")
     parts.append(f"{level.seconds:.1f} s")
-    return f"{level.level}: {SAID[level.verdict]} ({level.strength}): {', '.join(parts)}"
+    return f"{level.level}: {level.said} ({level.strength}): {', '.join(parts)}"
 
 
 def _tell_details(level: LevelReport) -> list[str]:
@@ -127,19 +126,42 @@ def _each_detail(level: LevelReport) -> Iterator[str]:
         yield f"{level.level}: reached {len(reached)} of {len(level.witnesses)} witnesses: {', '.join(reached)}"
     for features, count in sorted(level.skipped.items()):
         yield f"{level.level}: skipped {count}: the subject lacks {features}"
-    if level.undetermined is not None:
+    if level.undetermined is not None and not level.lacking:
         yield f"{level.level}: undetermined: {level.undetermined}"
     for note in level.notes:
         yield f"{level.level}: {note}"
 
 
-def _tell_verdict(report: RunReport) -> str:
+def tell_agreement(agreement: Agreement) -> list[str]:
+    """What an expectation file and the run have to say about each other."""
+    lines = [f"{agreement.file}: {problem}" for problem in agreement.problems]
+    if agreement.unjudged:
+        lines.append(f"{agreement.file}: not judged by this run: {', '.join(agreement.unjudged)}")
+    return lines
+
+
+def tell_verdict(report: RunReport) -> str:
+    """Why the verdict is what it is, in a line."""
+    lacked = report.lacked
+    if not lacked:
+        return _tell_reason(report)
+    features = sorted({feature for features in lacked for feature in features.split(", ")})
+    return f"{_tell_reason(report)}; {sum(lacked.values())} skipped for lack of {', '.join(features)}"
+
+
+def _tell_reason(report: RunReport) -> str:
     spent = f"{sum(level.commands for level in report.levels)} replies in {report.seconds:.1f} s, seed {report.seed}"
     failed = sum(level.failed for level in report.levels)
+    agreement = report.agreement
+    if agreement is not None and agreement.problems:
+        return f"{len(agreement.problems)} times {agreement.file} is not true; {spent}"
+    if agreement is not None and agreement.confirmed and report.verdict is Verdict.CONFORMS:
+        return f"{len(agreement.confirmed)} known failures, all as listed in {agreement.file}; {spent}"
     match report.verdict:
         case Verdict.CONFORMS:
-            exhausted = [level.level for level in report.levels if level.strength == "exhausted"]
-            sampled = [level.level for level in report.levels if level.strength != "exhausted"]
+            judged = [level for level in report.levels if not level.lacking]
+            exhausted = [level.level for level in judged if level.strength == "exhausted"]
+            sampled = [level.level for level in judged if level.strength != "exhausted"]
             told = [f"exhausted within bounds: {', '.join(exhausted)}"] if exhausted else []
             told += [f"examples and samples: {', '.join(sampled)}"] if sampled else []
             return f"{'; '.join(told)}; {spent}"

@@ -12,11 +12,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from provider_concurrency_model.check.judge import LEVELS, Options, Tick, run_level
-from provider_concurrency_model.check.subject import InProcess, Session, SubjectError
+from provider_concurrency_model.check.source import Source
+from provider_concurrency_model.check.subject import Session, SubjectError
 from provider_concurrency_model.check.verdict import LevelReport
 
 
-def run_levels_apart(dotted: str, levels: Sequence[str], options: Options, jobs: int, tick: Tick) -> list[LevelReport]:
+def run_levels_apart(
+    source: Source, levels: Sequence[str], options: Options, jobs: int, tick: Tick
+) -> list[LevelReport]:
     """The reports in the order of `levels`; `tick` is told how many levels are done.
 
     Raises SubjectError as soon as one of the processes meets it.
@@ -25,21 +28,32 @@ def run_levels_apart(dotted: str, levels: Sequence[str], options: Options, jobs:
     by_length = sorted(levels, key=lambda level: (level in ("scenarios", "random"), LEVELS.index(level)))
     reports: dict[str, LevelReport] = {}
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_run_alone, dotted, level, options): level for level in by_length}
+        futures = {pool.submit(_run_alone, source, level, options): level for level in by_length}
         try:
             for done, future in enumerate(as_completed(futures), 1):
                 reports[futures[future]] = future.result()
                 tick(done, len(levels))
         except BrokenProcessPool as error:
-            raise SubjectError(f"subject {dotted!r}: its process ended while it was judged (try --jobs 1)") from error
+            raise SubjectError(
+                f"subject {source.label!r}: its process ended while it was judged (try --jobs 1)"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
     return [reports[level] for level in levels]
 
 
-def _run_alone(dotted: str, level: str, options: Options) -> LevelReport:
-    session = Session(InProcess(dotted))
+def _run_alone(source: Source, level: str, options: Options) -> LevelReport:
+    session = source.open()
     try:
-        return run_level(session, level, options)
+        report = run_level(session, level, options)
+        note_farewell(session, report)
     finally:
         session.close()
+    return report
+
+
+def note_farewell(session: Session, report: LevelReport) -> None:
+    """Ends the subject, and notes if it doesn't go as it should: no rule is broken by that."""
+    farewell = session.close()
+    if farewell is not None:
+        report.notes.append(f"the subject doesn't part well: {farewell}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from provider_concurrency_model.check.untyped import is_object, is_texts
+from provider_concurrency_model.check.untyped import apply_schema, is_object, is_texts
 from provider_concurrency_spec.vocabulary import FEATURES, PROTOCOL, SPEC_VERSION, Feature, Json
 
 Message: TypeAlias = dict[str, Json]
@@ -27,6 +27,12 @@ class SubjectError(Exception):
 
 class SubjectBrokeError(Exception):
     """The subject raised, vanished or left the protocol while it was judged: that is a finding about the subject."""
+
+    def __init__(self, told: str, *, fault: str = "subject", remarks: tuple[str, ...] = ()) -> None:
+        """`told` is the same in every run; `fault` names the kind, `remarks` say what differs and may help."""
+        super().__init__(told)
+        self.fault = fault
+        self.remarks = remarks
 
 
 class Subject(Protocol):
@@ -152,7 +158,7 @@ Special: TypeAlias = Skipped | ErrorReply | Nonsense
 def classify(raw: Json, message_id: int) -> Special | None:
     """What kind of answer `raw` is; None for a plain reply (whose members the comparison reads)."""
     if not is_object(raw):
-        return Nonsense(f"the reply is no object but {_shorten(raw)}")
+        return Nonsense(f"the reply is no object but of the type {type(raw).__name__}")
     found = raw.get("id")
     if type(found) is not int or found != message_id:
         return Nonsense(f"the reply to message {message_id} has the id {_shorten(found)}")
@@ -177,9 +183,13 @@ def _shorten(value: Json, length: int = 200) -> str:
 class Session:
     """A greeted subject: numbers the messages and knows the declared features."""
 
-    def __init__(self, subject: Subject) -> None:
-        """Says hello; raises SubjectError when the subject doesn't answer as protocol 1 wants."""
+    def __init__(self, subject: Subject, chosen_by: tuple[str, ...] | None = None) -> None:
+        """Says hello; raises SubjectError when the subject doesn't answer as protocol 1 wants.
+
+        `chosen_by` are the words of the command line that choose the subject again.
+        """
         self.subject = subject
+        self.chosen_by = ("--subject", subject.label) if chosen_by is None else chosen_by
         self._next_id = 0
         self.hello = self._greet()
 
@@ -194,20 +204,29 @@ class Session:
         self._next_id += count
         return first
 
-    def close(self) -> None:
-        """Ends the subject; one that breaks while saying goodbye has been judged already."""
+    def close(self) -> str | None:
+        """Ends the subject. One that breaks while saying goodbye has been judged already: how it broke is returned."""
         try:
             self.subject.close()
-        except SubjectBrokeError:
-            return
+        except SubjectBrokeError as broke:
+            return str(broke)
+        return None
 
     def _greet(self) -> Hello:
+        try:
+            return self._say_hello()
+        except SubjectError:
+            self.close()
+            raise
+
+    def _say_hello(self) -> Hello:
         message_id = self.take_ids(1)
         message: Message = {"id": message_id, "cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION}
         try:
             raw: Json = next(iter(self.subject.converse([message])), None)
         except SubjectBrokeError as broke:
-            raise SubjectError(f"subject {self.label!r}: hello: {broke}") from broke
+            told = "".join(f"\n  {remark}" for remark in broke.remarks)
+            raise SubjectError(f"subject {self.label!r}: hello: {broke}{told}") from broke
         match classify(raw, message_id):
             case Skipped(feature):
                 raise SubjectError(f"subject {self.label!r}: hello was skipped ({feature})")
@@ -228,12 +247,15 @@ class Session:
             raise SubjectError(f"{where}: port must be an object of texts, not {_shorten(port)}")
         if not is_texts(features):
             raise SubjectError(f"{where}: features must be an array of texts, not {_shorten(features)}")
+        faults = apply_schema("hello", raw)
+        if faults:
+            raise SubjectError(f"{where}: {'; '.join(faults)}")
         declared = set(features)
         return Hello(
-            name=port.get("name", "?"),
-            version=port.get("version", "?"),
-            language=port.get("language", "?"),
-            runtime=port.get("runtime", "?"),
+            name=port["name"],
+            version=port["version"],
+            language=port["language"],
+            runtime=port["runtime"],
             features=frozenset(feature for feature in FEATURES if feature in declared),
             unknown_features=tuple(sorted(declared - set(FEATURES))),
         )

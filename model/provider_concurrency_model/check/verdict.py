@@ -7,15 +7,27 @@ exhausted, says so.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
+from importlib.metadata import version
 from typing import Final, Literal, TypeAlias
 
 from provider_concurrency_model.check.counterexample import Counterexample, counterexample_to_json
 from provider_concurrency_model.check.subject import Hello
-from provider_concurrency_spec.vocabulary import PROTOCOL, SPEC_VERSION, Json
+from provider_concurrency_spec.vocabulary import FEATURES, PROTOCOL, SPEC_VERSION, Json
 
 Strength: TypeAlias = Literal["examples", "exhausted", "sampled"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What became of one case by name; of the levels with thousands of walks only a failure is kept."""
+
+    case: str
+    result: Literal["passed", "failed", "skipped"]
+    told: str = ""
+    """How it failed first, before any shortening, or what it was skipped for; the same in every run."""
+    rule: str | None = None
 
 
 class Verdict(IntEnum):
@@ -25,6 +37,14 @@ class Verdict(IntEnum):
     COUNTEREXAMPLE = 1
     HARNESS_ERROR = 2
     UNDETERMINED = 3
+
+
+SAID: Final[dict[Verdict, str]] = {
+    Verdict.CONFORMS: "conforms",
+    Verdict.COUNTEREXAMPLE: "counterexample",
+    Verdict.HARNESS_ERROR: "harness error",
+    Verdict.UNDETERMINED: "undetermined",
+}
 
 
 @dataclass(slots=True)
@@ -49,6 +69,9 @@ class LevelReport:
     """The `sometimes` properties: is each interesting state reached?"""
     seconds: float = 0.0
     counterexamples: list[Counterexample] = field(default_factory=list[Counterexample])
+    results: list[CaseResult] = field(default_factory=list[CaseResult])
+    lacking: tuple[str, ...] = ()
+    """Features without which nothing of the level can be asked: it is skipped, and says nothing."""
     undetermined: str | None = None
     """Why the level can't be called passed though nothing differed."""
     notes: list[str] = field(default_factory=list[str])
@@ -58,9 +81,19 @@ class LevelReport:
         """Of this level alone."""
         if self.failed:
             return Verdict.COUNTEREXAMPLE
-        if self.undetermined is not None or not self.cases:
+        if not self.is_determined:
             return Verdict.UNDETERMINED
         return Verdict.CONFORMS
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether the level was carried out as far as it is meant to be."""
+        return self.undetermined is None and self.cases > 0
+
+    @property
+    def said(self) -> str:
+        """Its verdict in a word or two."""
+        return "skipped" if self.lacking else SAID[self.verdict]
 
     @property
     def coverage(self) -> str:
@@ -71,6 +104,29 @@ class LevelReport:
         # 99.96 % must not be printed as 100 %.
         text = "100" if self.edges_driven == self.edges else f"{min(share, 99.9):.1f}"
         return f"{self.edges_driven}/{self.edges} ({text} %)"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a run and an expectation file agree (`expect`)."""
+
+    file: str
+    confirmed: tuple[tuple[str, str], ...] = ()
+    """Entries that failed exactly as listed: level and case."""
+    problems: tuple[str, ...] = ()
+    """What the file says and isn't so, and what it doesn't say."""
+    unjudged: tuple[str, ...] = ()
+    """Entries of levels that were not run, or not far enough."""
+
+
+def agreement_to_json(agreement: Agreement) -> dict[str, Json]:
+    """As it stands in the report."""
+    return {
+        "file": agreement.file,
+        "confirmed": [f"{level}: {case}" for level, case in agreement.confirmed],
+        "problems": list(agreement.problems),
+        "unjudged": list(agreement.unjudged),
+    }
 
 
 NOT_CHECKED: Final = (
@@ -90,19 +146,59 @@ class RunReport:
     seed: int
     levels: list[LevelReport] = field(default_factory=list[LevelReport])
     not_run: tuple[str, ...] = ()
+    runs: int = 0
+    """Random runs asked for."""
+    agreement: Agreement | None = None
+    """With an expectation file: whether it tells the truth, which is then what is judged."""
     saved: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
     """Of the whole run; levels may run side by side."""
 
     @property
     def verdict(self) -> Verdict:
-        """A counterexample outweighs everything; a level without a verdict outweighs those that passed."""
-        verdicts = {level.verdict for level in self.levels}
+        """A counterexample outweighs everything; a level without a verdict outweighs those that passed.
+
+        A level skipped for lack of a feature is told and judges nothing, unless there is no other. With an expectation
+        file the run conforms to the file, or doesn't.
+        """
+        judged = [level for level in self.levels if not level.lacking]
+        if self.agreement is not None:
+            if self.agreement.problems:
+                return Verdict.COUNTEREXAMPLE
+            is_whole = bool(judged) and all(level.is_determined for level in judged)
+            return Verdict.CONFORMS if is_whole else Verdict.UNDETERMINED
+        verdicts = {level.verdict for level in judged}
         if Verdict.COUNTEREXAMPLE in verdicts:
             return Verdict.COUNTEREXAMPLE
         if not verdicts or Verdict.UNDETERMINED in verdicts:
             return Verdict.UNDETERMINED
         return Verdict.CONFORMS
+
+    @property
+    def said(self) -> str:
+        """The verdict in a word or two; a port with known failures doesn't conform, it fails as expected."""
+        if self.agreement is None:
+            return SAID[self.verdict]
+        match self.verdict:
+            case Verdict.CONFORMS:
+                return "as expected" if self.agreement.confirmed else "conforms"
+            case Verdict.COUNTEREXAMPLE:
+                return "not as expected"
+            case other:
+                return SAID[other]
+
+    @property
+    def kit(self) -> str:
+        """The version of this package."""
+        return version("provider-concurrency")
+
+    @property
+    def lacked(self) -> dict[str, int]:
+        """How many cases were skipped, by the features that the subject lacks."""
+        found: Counter[str] = Counter()
+        for level in self.levels:
+            found.update(level.skipped)
+        return dict(sorted(found.items()))
 
     @property
     def unreached(self) -> tuple[str, ...]:
@@ -114,7 +210,8 @@ class RunReport:
     def not_checked(self) -> tuple[str, ...]:
         """What this run says nothing about."""
         levels = (f"the levels {', '.join(self.not_run)}",) if self.not_run else ()
-        lacking = sorted({feature for level in self.levels for feature in level.skipped})
+        needed = {feature for features in self.lacked for feature in features.split(", ")}
+        lacking = [feature for feature in FEATURES if feature in needed or feature not in self.hello.features]
         features = (f"what needs the features the subject lacks: {', '.join(lacking)}",) if lacking else ()
         return (*levels, *features, *NOT_CHECKED)
 
@@ -122,8 +219,9 @@ class RunReport:
 def report_to_json(report: RunReport) -> dict[str, Json]:
     """The report as `--json` prints it."""
     return {
-        "verdict": report.verdict.name.lower(),
+        "verdict": report.said.replace(" ", "_"),
         "exit_code": int(report.verdict),
+        "kit": report.kit,
         "spec": SPEC_VERSION,
         "protocol": PROTOCOL,
         "subject": report.subject,
@@ -135,8 +233,11 @@ def report_to_json(report: RunReport) -> dict[str, Json]:
             "features": sorted(report.hello.features),
         },
         "seed": report.seed,
+        "runs": report.runs,
         "seconds": round(report.seconds, 3),
         "levels": [_level_to_json(level) for level in report.levels],
+        "skipped": report.lacked,
+        "expectation": None if report.agreement is None else agreement_to_json(report.agreement),
         "unreached": list(report.unreached),
         "not_checked": list(report.not_checked),
         "saved": report.saved,
@@ -146,12 +247,13 @@ def report_to_json(report: RunReport) -> dict[str, Json]:
 def _level_to_json(level: LevelReport) -> dict[str, Json]:
     return {
         "level": level.level,
-        "verdict": level.verdict.name.lower(),
+        "verdict": level.said.replace(" ", "_"),
         "strength": level.strength,
         "bounds": level.bounds,
         "cases": level.cases,
         "failed": level.failed,
         "skipped": dict(level.skipped),
+        "results": [asdict(result) for result in level.results],
         "commands": level.commands,
         "states": level.states,
         "edges": level.edges,

@@ -1,0 +1,112 @@
+"""BLK-6: a KeyboardInterrupt at every single line of a state change of the blocking manager.
+
+A trace function raises it, so that no line is left out and every run is the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from blocking_stage import Stage
+from provider_concurrency import ManagerClosedError
+from provider_concurrency._tags import HANDED, HELD
+from support import living
+
+BOOKS = ("core.py", "provider.py", "queue.py", "operation.py")
+"""The modules that change state; between two of their lines a change is incomplete."""
+
+
+@contextmanager
+def interrupted_at(line: int) -> Iterator[list[int]]:
+    """Raises KeyboardInterrupt before the so-manieth line of a state change; yields how many lines are left to go."""
+    left = [line]
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        if not frame.f_code.co_filename.endswith(BOOKS):
+            return trace
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield left
+    finally:
+        sys.settrace(None)
+
+
+def audit(stage: Stage) -> None:
+    """All books agree, and nobody waits beside room."""
+    manager = stage.manager
+    assert not manager._busy
+    assert not manager._owns(manager)
+    for p in manager._providers.values():
+        waiting = [] if p.queue is None else living(p.queue)
+        timed = [] if p.timeouts is None else living(p.timeouts)
+        cooling = [] if p.cooling is None else [entry[2] for entry in (*p.cooling.run, *p.cooling.late)]
+        assert p.queued == len(waiting)
+        assert p.queue is None or waiting
+        assert {entry[2] for entry in timed} == {entry[2] for entry in waiting if entry[2]._deadline is not None}
+        assert p.timeouts is None or len(p.timeouts) == len(timed)
+        assert all(slot._state in (HELD, HANDED) for slot in p.held)
+        assert p.reclaimed == sum(slot.reclaimed for slot in cooling)
+        is_open = p.paused_until is None and not manager._closed
+        assert p.cap == (p.ceiling - len(cooling) if is_open else -1)
+        assert not waiting or len(p.held) >= p.cap, "a lost wake-up (ADM-5)"
+        assert not manager._closed or not (waiting or cooling), "closed by half"
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+CHANGES: dict[str, Callable[[Stage], object]] = {
+    "acquire at once": lambda s: s.manager.acquire("free", timeout=0.0),
+    "try_acquire": lambda s: s.manager.try_acquire("free"),
+    "acquire that queues": lambda s: s.manager.acquire("p", on_queued=stop),
+    "acquire that queues with a timeout": lambda s: s.manager.acquire("p", timeout=9.0, on_queued=stop),
+    "release that hands over": lambda s: s.manager._providers["p"].held.__iter__().__next__().release(),
+    "release that cools": lambda s: s.manager._providers["cool"].held.__iter__().__next__().release(),
+    "set_limit that admits": lambda s: s.manager.set_limit("p", 3),
+    "report_rate_limit": lambda s: s.manager.report_rate_limit("p", 5.0),
+    "timeouts": lambda s: s.pass_ms(7000),
+    "reclaims": lambda s: s.pass_ms(40_000),
+    "close": lambda s: s.manager.close(),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_blk_6_an_interrupt_at_every_line(what: str) -> None:
+    line = 0
+    while True:
+        line += 1
+        stage = Stage(limits={"p": 1}, release_cooldown=0, slot_timeout=10, watchdog_interval=10, observer=None)
+        stage.manager.set_cooldown("cool", 3)
+        stage.hold(), stage.hold("cool")
+        waiting = [stage.ask(), stage.ask(timeout=6.0)]
+        try:
+            with interrupted_at(line) as left:
+                CHANGES[what](stage)
+        except KeyboardInterrupt:
+            pass
+        is_over = left[0] > 0
+        audit(stage)
+        stage.settle()  # whoever isn't queued any more must have been told
+        stage.manager.resume("p") if not stage.manager._closed else None
+        stage.manager.close()
+        audit(stage)
+        for caller in waiting:
+            caller.join(5)
+            assert not caller.is_alive(), f"line {line}: a caller was forgotten"
+            assert caller.slot is not None or isinstance(caller.error, ManagerClosedError | TimeoutError)
+        if is_over:
+            break
+    assert line > 10
