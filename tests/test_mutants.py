@@ -63,7 +63,6 @@ def test_every_layer_must_catch_something(layer: str) -> None:
 def test_every_rule_of_the_limiter_is_broken_by_some_fault() -> None:
     """But for these, each for a reason; the list can't go stale. What carries requests (GRD, HTT) has its own tests."""
     spared = {
-        "ADM-3": "a grant that isn't taken at once isn't one line in this core",
         "ORD-2": "a conversation is no key anywhere, so there is no line to be wrong",
         "ORD-3": "says that something is legal",
         "PAU-4": "the faults of PAU-3 and ADM-4 are its two halves",
