@@ -96,10 +96,11 @@ class Workshop:
     def _run(self, place: Path, fault: Fault | None, layers: Sequence[str]) -> dict[str, Finding]:
         """Runs layers in one process as far as they get along; where one of them ends it, the rest has a new one."""
         findings: dict[str, Finding] = {}
-        # Only the manager is taken anew by a server's child; a model with a fault needs a process of its own.
-        ask = self._ask_server if fault is None or fault.file.startswith("impl/") else ask_process
         while left := [name for name in layers if name not in findings]:
             group = share(left)
+            # A server's child takes only the manager anew; and pytest wants to be the first to import anything.
+            is_served = (fault is None or fault.file.startswith("impl/")) and group[0] != "tests"
+            ask = self._ask_server if is_served else ask_process
             code, ended = ask(place, [spell(fault, name) for name in group])
             findings.update((name, conclude(fault, found)) for name, found in zip(group, ended, strict=False))
             if len(ended) < len(group):

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,8 @@ def work(request: dict[str, Any]) -> None:
         importlib.invalidate_caches()
         layers.run(request["layers"])
         code = 0
+    except BaseException:  # noqa: BLE001 - told on stderr; the child must not go on as a server
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         os._exit(code)
@@ -65,7 +68,7 @@ def prepare(name: str, *, is_whole: bool) -> None:
     level, kept = name.partition(":")[0], layers.KEPT
     if "runs" not in kept:
         kept["runs"] = list(layers.make_runs())
-        kept["scenarios"] = judge.load_all()
+        kept["scenario files"] = judge.load_all()
     if level in LEVELS and level not in kept:
         graph = judge.explore(LEVELS[level])
         paths = list(judge.tour(graph, judge._WALK)) if is_whole else []

@@ -55,3 +55,14 @@ def test_acc_3_cooldowns_that_nobody_looks_at_take_no_memory(make_unwatched: Cal
     cooling = world.manager._providers["p"].cooling
     assert cooling is not None
     assert len(cooling) < 20
+
+
+def test_wat_1_the_grid_begins_when_the_manager_is_made(make: Callable[..., World]) -> None:
+    """However late the first grant comes, and whatever the clock said at the beginning."""
+    world = make(start_ns=1_700_000_000 * 10**9 + 123, slot_timeout=0.5, watchdog_interval=1)
+    world.pass_ms(300)
+    slot = world.hold()
+    world.pass_ms(699)
+    assert not slot.reclaimed
+    world.pass_ms(1)
+    assert slot.reclaimed
