@@ -94,7 +94,8 @@ ADMISSION: Final = (
     Fault(
         name="timeout 0 finds the queue full",
         file="impl/core.py", within="_ask",
-        find="elif timeout == 0:", put="elif timeout == 0 and self._settings.max_queued is None:",
+        find="elif timeout == 0:",
+        put="elif timeout == 0 and (self._settings.max_queued is None or p.queued < self._settings.max_queued):",
         rule="ADM-7", source="incidents (c) 3", layer="scenario",
     ),
     Fault(

@@ -128,6 +128,12 @@ TIME: Final = (
         rule="TIM-2", source="issue 3", layer="late",
     ),
     Fault(
+        name="the end of a cooldown is back-dated",
+        file="impl/core.py", within="_recycle_due",
+        find="self._recycle(p, entry[2], now)", put="self._recycle(p, entry[2], entry[0])",
+        rule="TIM-2", source="own", layer="late",
+    ),
+    Fault(
         name="a late reclaim's cooldown is back-dated",
         file="impl/core.py", within="_reclaim",
         find="self._cool(p, slot, now)", put="self._cool(p, slot, slot._touched + self._slot_timeout + 1)",

@@ -38,6 +38,12 @@ WORDS: Final = (
         rule="PAU-3", source="incidents 54", layer="scenario",
     ),
     Fault(
+        name="only the first 429 counts",
+        file="impl/core.py", within="_pause",
+        find=" or now + length > p.paused_until", put="",
+        rule="PAU-1", source="bug report 58", layer="timed",
+    ),
+    Fault(
         name="429s add up",
         file="impl/core.py", within="_pause",
         find="p.paused_until = now + length\n", put="p.paused_until = (p.paused_until or now) + length\n",

@@ -143,7 +143,7 @@ def ask_process(place: Path, layers: Sequence[str]) -> Answer:
 
 def start(script: str, *arguments: str | Path) -> Popen[str]:
     """A process that talks in lines of JSON."""
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
     return Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True, env=environment, cwd=TESTS)
 

@@ -17,12 +17,9 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import Any, Final
 
-sys.path[:0] = [sys.argv[1], str(Path(__file__).resolve().parents[1])]
-
-import layers  # noqa: E402 - its own directory is the script's
+from mutants import layers, stage
 
 WALL_SECONDS: Final = 200
 """For a child that waits instead of working; one that works too long is ended by its limit of CPU time."""
@@ -30,6 +27,7 @@ WALL_SECONDS: Final = 200
 
 def main() -> None:
     """Answers requests until there are no more."""
+    sys.path.insert(0, sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)
         for name in request["layers"]:
@@ -65,9 +63,9 @@ def prepare(name: str, *, is_whole: bool) -> None:
     from provider_concurrency_model.check import judge
     from provider_concurrency_model.levels import LEVELS
 
-    level, kept = name.partition(":")[0], layers.KEPT
+    level, kept = name.partition(":")[0], stage.KEPT
     if "runs" not in kept:
-        kept["runs"] = list(layers.make_runs())
+        kept["runs"] = list(stage.make_runs())
         kept["scenario files"] = judge.load_all()
     if level in LEVELS and level not in kept:
         graph = judge.explore(LEVELS[level])
