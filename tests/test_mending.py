@@ -104,7 +104,7 @@ def test_blk_6_an_interrupt_at_every_line(what: str) -> None:
         stage.manager.close()
         audit(stage)
         for caller in waiting:
-            caller.join(5)
+            caller.finish()
             assert not caller.is_alive(), f"line {line}: a caller was forgotten"
             assert caller.slot is not None or isinstance(caller.error, ManagerClosedError | TimeoutError)
         if is_over:

@@ -36,6 +36,7 @@ from provider_concurrency_spec.vocabulary import (
     Advance,
     Command,
     Do,
+    Feature,
     Hook,
     Refused,
     Release,
@@ -160,6 +161,15 @@ def test_a_subject_without_features_is_sent_nothing_that_needs_them() -> None:
             else:
                 assert not isinstance(edge.command, Stall)
     assert features_of(Hook("queued", "p", (TryAcquire("p", "x", None, 1),))) == {"hooks", "try_acquire"}
+
+
+@pytest.mark.parametrize("lacking", ["cancel", "resume"])
+def test_a_subject_without_one_feature_is_sent_no_hook_that_needs_it(lacking: Feature) -> None:
+    features = frozenset(FEATURES) - {lacking}
+    graph = explore(replace(LEVELS["burst"], live=2, features=features))
+    needed = [features_of(op) for edge in graph.edges if isinstance(edge.command, Do) for op in edge.command.ops]
+    assert any("hooks" in each for each in needed)
+    assert all(each <= features for each in needed)
 
 
 def test_bounds_can_be_printed() -> None:

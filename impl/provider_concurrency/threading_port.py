@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from _thread import allocate_lock
+from _thread import LockType, allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -80,56 +80,98 @@ class VirtualWakes(WakeThread):
             between()
 
 
-class Caller(threading.Thread):
+class Caller:
     """One blocking call, made in a thread of its own."""
 
     def __init__(self, call: Callable[[], Slot]) -> None:
         """Not started yet; see `start_quietly`."""
-        super().__init__(daemon=True)
         self._call = call
-        self._quiet = threading.Event()
+        self._thread = 0
+        self._is_over = False
+        self._quiet, self._over = _make_gate(), _make_gate()
         self.request: Slot | None = None  # what it waits for, or has waited for
         self.slot: Slot | None = None
         self.error: BaseException | None = None
 
-    def run(self) -> None:
-        """Makes the call."""
-        try:
-            self.slot = self._call()
-        except BaseException as error:  # noqa: BLE001 - judged by whoever made the caller
-            self.error = error
-        finally:
-            self._quiet.set()
-
     def start_quietly(self) -> None:
         """Starts it, and returns when it has its answer or is about to wait for a slot."""
-        self.start()
-        if not self._quiet.wait(_PATIENCE_S):
+        worker = _idle.pop() if _idle else _Worker()
+        worker.begin(self)
+        if not self._quiet.acquire(timeout=_PATIENCE_S):
             raise TimeoutError("an acquire has neither returned nor begun to wait")
+
+    def is_alive(self) -> bool:
+        """Whether the call hasn't returned yet."""
+        return not self._is_over
 
     def note_waiting(self) -> None:
         """Told when all is done but the waiting."""
-        self._quiet.set()
+        self._quiet.release()
 
     def finish(self) -> None:
         """Returns when the call has returned, if its request isn't queued any more."""
         queued = self.request is not None and self.request._state == QUEUED
-        if self is not threading.current_thread() and not queued:
-            self.join(_PATIENCE_S)
-            if self.is_alive():
+        if not (self._is_over or queued or self._thread == get_ident()):
+            if not self._over.acquire(timeout=_PATIENCE_S):
                 raise TimeoutError("an acquire whose wait is over hasn't returned")
+            self._over.release()
+
+    def _run(self, worker: _Worker) -> None:
+        self._thread = get_ident()
+        _running[self._thread] = self
+        try:
+            self.slot = self._call()
+        except BaseException as error:  # noqa: BLE001 - judged by whoever made the caller
+            self.error = error
+        del _running[self._thread]
+        _idle.append(worker)
+        self._is_over = True
+        self._over.release()
+        if self._quiet.locked():
+            self._quiet.release()
+
+
+class _Worker:
+    """A thread that makes one call after another: to start one takes longer than all else that a call does."""
+
+    def __init__(self) -> None:
+        self._begun = _make_gate()
+        self._caller: Caller | None = None
+        start_new_thread(self._serve, ())
+
+    def begin(self, caller: Caller) -> None:
+        self._caller = caller
+        self._begun.release()
+
+    def _serve(self) -> None:
+        while self._begun.acquire():
+            caller, self._caller = self._caller, None
+            assert caller is not None, "begun by a caller"
+            caller._run(self)
+            del caller  # it isn't kept until the next one comes
+
+
+def _make_gate() -> LockType:
+    """A lock that is taken: whoever takes it next waits for a release."""
+    gate = allocate_lock()
+    gate.acquire()
+    return gate
+
+
+_idle: Final[list[_Worker]] = []
+_running: Final[dict[int, Caller]] = {}
+"""The calls under way, by the thread that makes them."""
 
 
 class _Waiter:
     """What a queued caller waits for; it tells the caller that it does."""
 
     def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._lock.acquire()
+        self._lock = _make_gate()
 
     def acquire(self) -> None:
-        caller = threading.current_thread()
-        if isinstance(caller, Caller):
+        caller = _running.get(get_ident())
+        if caller is not None:
             caller.note_waiting()
         self._lock.acquire()
 
@@ -154,8 +196,8 @@ class VirtualManager(ConcurrencyManager):
         return self.time
 
     def _make_waiter(self, slot: Slot) -> object:
-        caller = threading.current_thread()
-        if isinstance(caller, Caller):
+        caller = _running.get(get_ident())
+        if caller is not None:
             caller.request = slot
         return _Waiter()
 

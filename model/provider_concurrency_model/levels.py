@@ -199,6 +199,8 @@ def hooked(bounds: Bounds, state: State) -> Iterator[Do]:
     newcomer = Acquire(name, "+1", None, bounds.prompts[0])
     queues = any(slot.request == "+1" and slot.state == "queued" for slot in step(state, newcomer)[0].slots)
     for answer in answers:
+        if not all(allowed(bounds, operation) for operation in answer):
+            continue
         throw = not answer
         if queues and len(state.slots) < bounds.live:
             yield Do((Hook("queued", name, answer, throw), newcomer))
