@@ -7,10 +7,15 @@ SystemExit leaves the delivery after the rest of the line has been delivered, so
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
+from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+log: Final = logging.getLogger("provider_concurrency")
 
 Report = Callable[[Exception, Callable[..., object]], None]
 Call = tuple[Callable[..., object], tuple[Any, ...]]
@@ -73,28 +78,89 @@ class DeliveryLine:
 
 
 class SharedDeliveryLine(DeliveryLine):
-    """The line of a manager that many threads use: whoever finds nobody delivering delivers for all.
+    """The line of a manager that many threads use: whoever finds nobody delivering delivers.
 
-    The turn is asked for, never waited for: a finaliser may come by while its own thread has it (FIN-1).
+    Until the line is empty, or, once another thread has come by, what stood in it then: whoever delivers wants to
+    return to its caller, too. It steps down, and a thread of its own goes on, which ends with the line (BLK-2). The
+    turn is asked for, never waited for: a finaliser may come by while its own thread has it (FIN-1).
     """
 
-    __slots__ = ("_turn",)
+    __slots__ = ("_deliverer", "_is_spared", "_left", "_start", "_turn")
 
-    def __init__(self, report: Report) -> None:
-        """Nobody delivers."""
+    _deliverer: int  # the thread that has the turn, or 0
+    _left: int | None  # how many calls it still makes; None: all
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        is_spared: Callable[[], bool] = lambda: False,
+        start: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """Nobody delivers.
+
+        `is_spared`: whether the calling thread has better to do than to deliver. `start`: has a function called by
+        nobody's thread (default: by a new one).
+        """
         super().__init__(report)
-        self._turn = threading.Lock()
+        self._is_spared = is_spared
+        self._start = start or _start_thread
+        self.forget()
 
     def deliver(self) -> None:
-        """Makes the calls, unless another thread does: that one will make them."""
-        # Again after the turn: whoever added a call just before it ended has left it to us.
-        while self.waiting and (turn := self._turn).acquire(blocking=False):
+        """Makes the calls, unless another thread does: they will be made."""
+        try:
+            if self.waiting and not self._is_spared():
+                self._deliver(None)
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Has the calls made by a thread of their own, unless somebody makes them already."""
+        if self.waiting and not self._turn.locked():  # whoever has the turn passes on when it ends
             try:
-                super().deliver()
-            finally:
-                turn.release()
+                self._start(self._relieve)
+            except RuntimeError:  # no more threads
+                self._relieve()
+
+    def _relieve(self) -> None:
+        """Nobody waits for this thread: it delivers until the line is empty, or somebody else has the turn."""
+        while self.waiting:
+            try:
+                if not self._deliver(sys.maxsize):
+                    return
+            except BaseException:
+                # Also a SystemExit out of a callback: the call that it was for has long returned.
+                log.exception("provider_concurrency: a callback raised")
+
+    def _deliver(self, left: int | None) -> bool:
+        """Makes the calls, `left` at most (None: until others come by); False if somebody has the turn."""
+        turn = self._turn
+        if not turn.acquire(blocking=False):
+            if self._left is None and self._deliverer != get_ident():
+                self._left = len(self.waiting)
+            return False
+        try:
+            self._deliverer, self._left = get_ident(), left
+            super().deliver()
+        finally:
+            self._deliverer, self._delivering = 0, False
+            turn.release()
+        return True
+
+    def _take(self) -> Call | None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                return None
+        return super()._take()
 
     def forget(self) -> None:
         """Drops everything; the turn may be a thread's that the child hasn't got (FRK-1)."""
         super().forget()
         self._turn = threading.Lock()
+        self._deliverer, self._left = 0, None
+
+
+def _start_thread(run: Callable[[], None]) -> None:
+    start_new_thread(run, ())  # not threading's: a finaliser may be here while its own thread has threading's lock

@@ -8,8 +8,8 @@
 
 One lock guards all state; no callback, and no user code but the injected clocks, runs under it. Notifications are
 delivered by whichever thread finds nobody else delivering (CAL-2), so that on_queued of one thread may be called by
-another, and a callback that blocks holds up the callbacks of all. What is due is applied by the next operation or by
-one thread that does nothing else (TIM-4).
+another, and a callback that blocks holds up the callbacks of all; but nobody is kept delivering for others (BLK-2).
+What is due is applied by the next operation or by one thread that does nothing else (TIM-4).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ConcurrencyManager(Surface):
     def _set_up(self) -> None:
         self._lock = threading.RLock()
         self._drain = threading.Condition(self._lock)
-        self._line = SharedDeliveryLine(self._report_failure)
         self._wakes = self._make_wakes()
+        self._line = SharedDeliveryLine(self._report_failure, is_spared=self._wakes.is_current)
         self._self = ref(self)
         finalize(self, self._wakes.stop)
         forget_in_children(self)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from provider_concurrency import port
 from provider_concurrency._tags import QUEUED
+from provider_concurrency.delivery import SharedDeliveryLine
 from provider_concurrency.session import HookError, Message, Session
 from provider_concurrency.slot import Slot
 from provider_concurrency.threading import ConcurrencyManager
@@ -191,6 +192,10 @@ class VirtualManager(ConcurrencyManager):
         self.failures: list[BaseException] = []
         settings.setdefault("clock", time.read)
         super().__init__(**settings)
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self._line = SharedDeliveryLine(self._report_failure, start=lambda run: run())  # before the call returns
 
     def _make_wakes(self) -> WakeThread:
         return self.time

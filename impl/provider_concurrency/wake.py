@@ -84,7 +84,7 @@ class WakeThread:
             try:
                 wake()
             except BaseException:
-                # Also a SystemExit out of a callback: it would end this thread, and nobody else wakes anybody.
+                # Also a SystemExit out of an injected clock: it would end this thread, and nobody else wakes anybody.
                 log.exception("provider_concurrency: a wake-up raised")
 
     def _take_due(self, me: threading.Thread) -> Callable[[], object] | None:
