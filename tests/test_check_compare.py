@@ -8,9 +8,11 @@ import pytest
 
 from provider_concurrency_model.check.blame import name_rules
 from provider_concurrency_model.check.compare import Difference, Expected, compare, read_reply
+from provider_concurrency_model.check.describe import say_command, say_config, say_difference
 from provider_concurrency_spec.vocabulary import (
     Acquire,
     Cancel,
+    Config,
     Do,
     Event,
     Paused,
@@ -251,3 +253,18 @@ BLAMED: dict[str, tuple[Reply, Reply, Do, str]] = {
 def test_the_most_telling_difference_points_at_the_rule(rule: str) -> None:
     expected, actual, command, told = BLAMED[rule]
     assert name_rules(differ(expected, actual), command)[0].rule == rule, told
+
+
+def test_a_difference_is_told_in_the_words_of_the_wire() -> None:
+    (shown,) = differ(events(SlotShown(5, "r", "reclaimed", True)), events(SlotShown(5, "r", "cooling", False)))
+    assert say_difference(shown)[1:] == (
+        "slot reclaimed, reclaimed true at 5 ms",
+        "slot cooling, reclaimed false at 5 ms",
+    )
+    (status,) = differ(Reply(status=(row(),)), Reply(status=(row(limit=None, paused=True, paused_for_ms=9),)))
+    assert say_difference(status)[2] == "limit null, paused true, paused_for_ms 9"
+    assert say_command(Do((SetLimit("p", None), SetLimit("p", True)))) == "do set_limit p null, set_limit p true"
+    assert say_config(Config(release_cooldown_ms=True, slot_timeout_ms=None)) == (
+        "release_cooldown_ms true, slot_timeout_ms null"
+    )
+    assert say_config(Config()) == "the defaults"

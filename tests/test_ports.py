@@ -1,7 +1,7 @@
 """The ports that come with the kit: the one for Node conforms, the original differs in exactly the rows of the table.
 
 The rows are SPEC.md's ("Where the original differs"). Each has a run of its own here that shows it and nothing else,
-judged against the model; the expectation file lists what the scenarios see of them.
+judged against the model; the expectation file lists what the kit finds of them by itself, on all levels.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from provider_concurrency_model.check import cli
 from provider_concurrency_model.check.case import Case, case_of_commands, case_of_scenario
-from provider_concurrency_model.check.describe import say_difference
-from provider_concurrency_model.check.drive import Failed, NotAsked, Passed, drive
-from provider_concurrency_model.check.subject import Message, Session, SubjectBrokeError
+from provider_concurrency_model.check.drive import Failed, Passed, drive
+from provider_concurrency_model.check.expect import read_expectations, write_expectations
+from provider_concurrency_model.check.source import CommandLine
+from provider_concurrency_model.check.subject import Message, Session
 from provider_concurrency_model.random_runs import random_run
 from provider_concurrency_spec.scenarios import Scenario, load_all
 from provider_concurrency_spec.vocabulary import (
@@ -44,8 +49,10 @@ from provider_concurrency_spec.vocabulary import (
 )
 
 PORTS = Path(__file__).parent / "ports"
+EXPECTED = PORTS / "original.expect.toml"
 SCENARIOS = load_all()
 NODE = shutil.which("node")
+DRIVER = str(PORTS / "node" / "driver.mjs")
 
 
 def load_port(name: str) -> ModuleType:
@@ -74,39 +81,6 @@ class Handler:
         pass
 
 
-class Process:
-    """A port behind pipes; the messages of a case are written ahead."""
-
-    def __init__(self, *command: str) -> None:
-        self.label = " ".join(command)
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._unread = 0
-
-    def converse(self, messages: Iterable[Message]) -> Generator[Json, None, None]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        for _ in range(self._unread):
-            self._process.stdout.readline()
-        lines = [json.dumps(message) + "\n" for message in messages]
-        self._unread = len(lines)
-        self._process.stdin.write("".join(lines))
-        self._process.stdin.flush()
-        while self._unread:
-            line = self._process.stdout.readline()
-            self._unread -= 1
-            if not line:
-                raise SubjectBrokeError("ended")
-            yield json.loads(line)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write('{"id": -1, "cmd": "bye"}\n')
-        self._process.stdin.close()
-        assert self._process.wait(timeout=10) == 0
-        self._process.stdout.close()
-
-
 def case_of(scenario: Scenario) -> Case:
     return case_of_scenario(scenario)
 
@@ -126,9 +100,9 @@ def node() -> Iterator[Session]:
     version = subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout
     if int(version.removeprefix("v").split(".")[0]) < 20:
         pytest.skip(f"the Node port needs node 20 or later, not {version.strip()}")
-    session = Session(Process(NODE, str(PORTS / "node" / "driver.mjs")))
+    session = CommandLine((NODE, DRIVER)).open()
     yield session
-    session.close()
+    assert session.close() is None
 
 
 def test_the_node_port_has_every_feature(node: Session) -> None:
@@ -161,7 +135,7 @@ def test_the_node_port_survives_what_is_no_protocol() -> None:
         '{"id":4,"cmd":"bye"}',
     ]
     done = subprocess.run(
-        [NODE, str(PORTS / "node" / "driver.mjs")],
+        [NODE, DRIVER],
         input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=20, check=True,
     )  # fmt: skip
     replies = [json.loads(line) for line in done.stdout.splitlines()]
@@ -319,39 +293,66 @@ def test_the_original_differs_in_the_row(original: Session, row: str) -> None:
     assert isinstance(drive(original, case_of_commands(row, "rows", config, commands[:-1] or (Advance(1),))), Passed)
 
 
-def test_the_rows_are_those_of_the_specification() -> None:
+def rules_of_the_table() -> set[str]:
+    """The rules that the original breaks, as SPEC.md says."""
     text = (Path(__file__).parent.parent / "spec" / "SPEC.md").read_text(encoding="utf-8")
     table = text.split("## Where the original differs")[1].split("Kept:")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
-    told = {rule for cell in cells for rule in re.findall(r"[A-Z]{3}-\d", cell)}
+    return {rule for cell in cells for rule in re.findall(r"[A-Z]{3}-\d", cell)}
+
+
+def test_the_rows_are_those_of_the_specification() -> None:
     shown = set().union(*(rules for rules, _, _ in ROWS.values()))
-    assert told == shown | {"CAN-1", "CAN-2", "CAN-3"}
+    assert rules_of_the_table() == shown | {"CAN-1", "CAN-2", "CAN-3"}
 
 
-def find_failures(session: Session) -> list[dict[str, str]]:
-    """What of the scenarios fails, as entries of an expectation file."""
-    found: list[dict[str, str]] = []
-    for scenario in SCENARIOS:
-        outcome = drive(session, case_of(scenario))
-        if isinstance(outcome, Failed):
-            what, expected, actual = say_difference(outcome.differences[0])
-            message = f"{what}: expected {expected}, got {actual}"
-            found.append({"rule": outcome.rules[0], "case": scenario.name, "message": message})
-        else:
-            assert isinstance(outcome, Passed | NotAsked)
-    return found
+def test_each_row_is_found_by_the_kit_itself() -> None:
+    """Each rule of the table has a known failure that shows the row, and its note says which."""
+    known = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))["known"]
+    noted = {entry["rule"] for entry in known if "note" in entry}
+    assert noted == rules_of_the_table() - {"CAN-1", "CAN-2", "CAN-3"}
 
 
-def test_the_original_fails_exactly_what_its_file_says(original: Session) -> None:
-    listed = tomllib.loads((PORTS / "original.expect.toml").read_text(encoding="utf-8"))["known"]
-    assert find_failures(original) == listed
+def check(*arguments: str) -> Any:
+    """Runs the command."""
+    return CliRunner().invoke(cli.app, ["check", *arguments], catch_exceptions=False)
 
 
-def test_the_original_answers_over_stdio() -> None:
-    session = Session(Process(sys.executable, str(PORTS / "original.py")))
-    outcomes = [drive(session, case_of(scenario)) for scenario in SCENARIOS]
-    session.close()
-    assert {Passed, Failed, NotAsked} == {type(outcome) for outcome in outcomes}
+ORIGINAL = ("--", sys.executable, str(PORTS / "original.py"))
+
+
+def test_the_original_fails_exactly_what_its_file_says_on_all_levels() -> None:
+    result = check("--jobs", "1", "--expect", str(EXPECTED), *ORIGINAL)
+    assert result.exit_code == 0, result.output
+    assert "AS EXPECTED: " in result.output
+
+
+def test_a_file_that_leaves_out_a_row_fails(tmp_path: Path) -> None:
+    shorter = tmp_path / "original.expect.toml"
+    whole = read_expectations(EXPECTED)
+    write_expectations(shorter, replace(whole, known=tuple(one for one in whole.known if one.rule != "TIM-1")))
+    result = check("--level", "scenarios", "--expect", str(shorter), *ORIGINAL)
+    assert result.exit_code == 1
+    assert "a-wall-clock-jump-reclaims-nobody (TIM-1): fails, but isn't listed" in result.output
+
+
+# -- all levels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_our_manager_passes_all_levels_over_stdio() -> None:
+    result = check("--", sys.executable, "-m", "provider_concurrency.port")
+    assert result.exit_code == 0, result.output
+    assert "skipped" not in result.output
+
+
+@pytest.mark.long
+def test_the_node_port_passes_all_levels() -> None:
+    if NODE is None:
+        pytest.skip("node isn't installed: the Node port can't be run")
+    result = check("--", NODE, DRIVER)
+    assert result.exit_code == 0, result.output
+    assert "skipped" not in result.output
 
 
 # -- known limiters --------------------------------------------------------------------------------------------------
@@ -397,7 +398,7 @@ def test_the_table_goes_between_the_marks(compare_table: ModuleType, tmp_path: P
 def test_a_limiter_answers_over_stdio() -> None:
     pytest.importorskip("anyio")
     pytest.importorskip("aiolimiter")
-    session = Session(Process(sys.executable, str(PORTS / "limiters.py"), "asyncio.Semaphore"))
+    session = CommandLine((sys.executable, str(PORTS / "limiters.py"), "asyncio.Semaphore")).open()
     assert session.hello.name == "asyncio.Semaphore"
     case = next(case_of(scenario) for scenario in SCENARIOS if scenario.name == "at-the-limit-queued-until-release")
     assert isinstance(drive(session, case), Passed)

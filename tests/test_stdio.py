@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
 import time
@@ -129,7 +130,22 @@ def test_a_port_that_claims_that_all_is_well_fails() -> None:
 def test_a_port_that_never_settles_fails() -> None:
     outcome = drive_on(faulty("unsettled"))
     assert isinstance(outcome, Failed)
-    assert "unsettled" in {item.what for item in outcome.differences}
+    assert {item.what for item in outcome.differences} == {"unsettled", "invariant"}
+    assert any("look at the driver's settle" in remark for remark in outcome.remarks)
+
+
+def test_ports_that_know_no_new_fail_alike_and_are_told_so_in_a_line() -> None:
+    program = (
+        "import sys, json\n"
+        "for line in sys.stdin:\n"
+        "    id = json.loads(line)['id']\n"
+        "    port = dict(name='x', version='0', language='x', runtime='x')\n"
+        "    hello = {'id': id, 'protocol': 1, 'port': port, 'features': []}\n"
+        "    print(json.dumps({'id': id, 'error': {'message': 'unknown command'}} if id else hello), flush=True)\n"
+    )
+    result = run("check", "--level", "scenarios", "--", sys.executable, "-c", program)
+    assert result.exit_code == 1
+    assert re.search(r"scenarios: 6\d of 73 fail alike, look there first: .* an error: unknown command", result.output)
 
 
 def test_what_a_port_said_last_is_shown() -> None:

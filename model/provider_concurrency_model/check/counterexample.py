@@ -16,7 +16,13 @@ from typing import Final
 
 from provider_concurrency_model.check.case import Case, case_of_scenario
 from provider_concurrency_model.check.compare import Difference, Expected, read_reply
-from provider_concurrency_model.check.describe import say_command, say_difference, say_event, say_expected
+from provider_concurrency_model.check.describe import (
+    say_command,
+    say_config,
+    say_difference,
+    say_event,
+    say_expected,
+)
 from provider_concurrency_model.check.drive import Failed
 from provider_concurrency_model.check.untyped import is_object
 from provider_concurrency_spec.scenarios import (
@@ -27,7 +33,7 @@ from provider_concurrency_spec.scenarios import (
     scenario_from_json,
     scenario_to_json,
 )
-from provider_concurrency_spec.vocabulary import SPEC_VERSION, Config, Json, MalformedError
+from provider_concurrency_spec.vocabulary import SPEC_VERSION, Json, MalformedError
 
 FORMAT: Final = 1
 _NOTES: Final = 3
@@ -99,7 +105,7 @@ def tell_steps(found: Counterexample) -> list[str]:
     lines = [f"{found.case.level}: {found.case.name}", f"rule: {', '.join(found.rules)}"]
     if found.case.why:
         lines.append(f"about: {found.case.why}")
-    lines.append(f"config: {_tell_config(found.case)}")
+    lines.append(f"config: {say_config(found.case.config)}")
     for number, step in enumerate(found.case.steps, 1):
         lines.append(f"{number:2}. {say_command(step.command)}")
         lines.extend(f"     expected  {line}" for line in say_expected(step.expected))
@@ -111,12 +117,6 @@ def tell_steps(found: Counterexample) -> list[str]:
         lines.append(f"   {concerned}: {head}: expected {wanted}; actual {given}")
     lines.extend(f"     {remark}" for remark in found.remarks)
     return lines
-
-
-def _tell_config(case: Case) -> str:
-    defaults = asdict(Config())
-    told = [f"{key} {value}" for key, value in asdict(case.config).items() if repr(value) != repr(defaults[key])]
-    return ", ".join(told) or "the defaults"
 
 
 def _tell_actual(actual: Json) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import assert_never
 
 from provider_concurrency_model.check.compare import Difference, Expected
@@ -12,6 +14,7 @@ from provider_concurrency_spec.vocabulary import (
     Acquire,
     Advance,
     Command,
+    Config,
     Do,
     Event,
     Hook,
@@ -53,7 +56,7 @@ def say_operation(operation: Operation) -> str:
         case TryAcquire(provider, request, _, prompt):
             return f"{name} {request} at {say_name(provider)} (prompt {prompt})"
         case SetLimit(provider, limit):
-            return f"{name} {say_name(provider)} {limit}"
+            return f"{name} {say_name(provider)} {say_plain(limit)}"
         case SetCooldown(provider, cooldown):
             return f"{name} {say_name(provider)} {say_number(cooldown)}"
         case RateLimited(provider, retry_after):
@@ -145,7 +148,7 @@ def _say_status(difference: Difference) -> tuple[str, str, str]:
 
 
 def _say_members(row: Mapping[str, Json], keys: list[str]) -> str:
-    return ", ".join(f"{key} {_say_value(row.get(key))}" for key in keys)
+    return ", ".join(f"{key} {say_plain(row.get(key))}" for key in keys)
 
 
 def _say_value(value: Json) -> str:
@@ -155,9 +158,22 @@ def _say_value(value: Json) -> str:
         return ", ".join(_say_value(item) for item in value) or "nothing"
     if is_object(value):
         if "event" in value and "at_ms" in value:
-            return f"{value['event']} at {value['at_ms']} ms"
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return str(value)
+            shown = f" {value['state']}, reclaimed {say_plain(value['reclaimed'])}" if value["event"] == "slot" else ""
+            return f"{value['event']}{shown} at {value['at_ms']} ms"
+        return ", ".join(f"{key} {say_plain(item)}" for key, item in value.items())
+    return say_plain(value)
+
+
+def say_plain(value: Json) -> str:
+    """A value as it stands on the wire: whoever reads this may not know Python's words for nothing and for truth."""
+    return str(value) if isinstance(value, str) else json.dumps(value, default=repr)
+
+
+def say_config(config: Config) -> str:
+    """The settings that aren't the defaults."""
+    usual = asdict(Config())
+    told = [f"{key} {say_plain(value)}" for key, value in asdict(config).items() if repr(value) != repr(usual[key])]
+    return ", ".join(told) or "the defaults"
 
 
 def say_number(value: Json) -> str:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from provider_concurrency_model.check.blame import name_rules, rule_of_setting
 from provider_concurrency_model.check.case import EMPTY_REPLY, Case
 from provider_concurrency_model.check.compare import Difference, Expected, compare
-from provider_concurrency_model.check.describe import say_difference
+from provider_concurrency_model.check.describe import say_config, say_difference
 from provider_concurrency_model.check.keep import find_broken
 from provider_concurrency_model.check.subject import (
     ErrorReply,
@@ -26,7 +26,7 @@ from provider_concurrency_model.check.subject import (
     classify,
 )
 from provider_concurrency_model.check.untyped import apply_schema
-from provider_concurrency_spec.vocabulary import Config, Json, config_to_json
+from provider_concurrency_spec.vocabulary import Config, Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,10 @@ def _conclude(case: Case, at: int, raw: Json, found: Skipped | tuple[Difference,
 
 def _failed(case: Case, at: int, raw: Json, differences: Sequence[Difference]) -> Failed:
     command = case.steps[at].command if at >= 0 else None
-    remarks = tuple(f"schema: {fault}" for fault in apply_schema("reply", raw)) if raw is not None else ()
-    return Failed(case, at, name_rules(differences, command), raw, remarks)
+    remarks = [f"schema: {fault}" for fault in apply_schema("reply", raw)] if raw is not None else []
+    if "unsettled" in (kinds := {item.what for item in differences}) and kinds <= {"unsettled", "invariant"}:
+        remarks.append("events and status are as expected, only who waits isn't: look at the driver's settle")
+    return Failed(case, at, name_rules(differences, command), raw, tuple(remarks))
 
 
 def _is_refusal(raw: Json, message_id: int) -> bool:
@@ -158,4 +160,4 @@ def _not_refused(config: Config, raw: Json, message_id: int) -> Difference:
     special = classify(raw, message_id)
     told = "it was accepted" if special is None else str(special)
     rule = rule_of_setting(config)
-    return Difference("reply", f"new with {config_to_json(config)}", None, "refused as invalid", told, rule)
+    return Difference("reply", f"new with {say_config(config)}", None, "refused as invalid", told, rule)

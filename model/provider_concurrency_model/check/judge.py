@@ -8,6 +8,7 @@ ends with its first failing walk: then the shortest way to a failure is looked f
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -38,6 +39,8 @@ _WALK: Final = 400
 _SEARCH: Final = 30.0
 """Seconds for finding the shortest counterexample in a graph; then the failing walk is shrunk instead."""
 
+_ALIKE: Final = 10
+"""So many scenarios that fail in the same words have one cause, and it is none of theirs."""
 
 RESTARTS: Final = 20
 
@@ -96,6 +99,10 @@ def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelRepor
                 f"gave up after {done + 1} of {len(cases)} scenarios: the subject broke {broken} times"
             )
             break
+    failures = Counter(result.told for result in report.results if result.result == "failed")
+    for told, times in failures.most_common(1):
+        if times >= _ALIKE and 2 * times > report.failed:
+            report.notes.append(f"{times} of {report.failed} fail alike, look there first: {told}")
     if not report.cases and report.undetermined is None:
         report.undetermined = "the subject lacks what every scenario needs"
     return report
