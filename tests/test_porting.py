@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from provider_concurrency_model.check import cli
 from provider_concurrency_model.check.expect import LEVELS, Expectations, Known, read_expectations
+from provider_concurrency_model.check.trace import judge_trace
 from provider_concurrency_spec.scenarios import load_all
 from provider_concurrency_spec.schemas import SchemaName, find_faults, load_schema
 from provider_concurrency_spec.vocabulary import FEATURES, OPERATION_NAMES
@@ -45,6 +46,8 @@ def schema_of(line: str, value: dict[str, Any]) -> SchemaName:
         return "request"
     if line.startswith("<- "):
         return "hello" if "port" in value else "reply"
+    if "seq" in value or "trace" in value:
+        return "trace_line"
     if "op" in value and "index" not in value:
         return "operation"
     return "event" if "event" in value else "status_row"
@@ -68,7 +71,9 @@ def test_an_example_fits_its_schema(line: str) -> None:
 
 def test_there_is_an_example_of_each_operation_and_command() -> None:
     values = [json.loads(re.sub(r"^(->|<-) ", "", line)) for line in MESSAGES]
-    assert {value["op"] for value in values if "op" in value and "event" not in value} == set(OPERATION_NAMES.values())
+    assert {value["op"] for value in values if "op" in value and not {"event", "seq"} & set(value)} == set(
+        OPERATION_NAMES.values()
+    )
     assert {value["cmd"] for value in values if "cmd" in value} == {"hello", "new", "do", "advance", "stall", "bye"}
 
 
@@ -93,6 +98,14 @@ def test_every_link_leads_somewhere() -> None:
     anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= anchors
     assert {path for path in re.findall(r"\]\(([^#)]+)\)", PAGE) if not (ROOT / "spec" / path).exists()} == set()
+
+
+def test_the_example_of_a_trace_is_one_and_one_that_is_early_is_not() -> None:
+    (fence,) = (fence for fence in fences("") if '"trace":1' in fence)
+    verdict = judge_trace(fence.splitlines(keepends=True))
+    assert (verdict.exit_code, verdict.events, verdict.remarks) == (0, 9, ())
+    early = judge_trace(fence.replace('"t":299750000', '"t":299250000').splitlines(keepends=True))
+    assert early.rule == "REL-3"
 
 
 # -- known failures ----------------------------------------------------------------------------------------------------

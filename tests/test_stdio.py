@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,8 @@ from provider_concurrency_spec.vocabulary import Acquire, Advance, Config, Do, R
 
 FAULTY = str(Path(__file__).parent / "ports" / "faulty.py")
 OURS = (sys.executable, "-m", "provider_concurrency.port")
+NODE = shutil.which("node")
+DRIVER = str(Path(__file__).parent / "ports" / "node" / "driver.mjs")
 
 CASE = case_of_commands(
     "walk",
@@ -438,28 +441,38 @@ def split_as(messages: list[Message], cases: Iterable[Case]) -> Iterator[list[Me
         at += case.count
 
 
-def test_a_level_on_our_manager_costs_at_most_three_times_its_messages_to_an_echo(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A whole level, the model's work and the port's included: what a user waits for."""
+@pytest.mark.parametrize("port", ["ours", "node"])
+def test_a_level_costs_at_most_three_times_its_messages_to_an_echo(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole level of a real port, the model's work and the port's included: what a user waits for.
+
+    Of the level `scenarios` it isn't true: that takes a second, and most of it is the start of the port.
+    """
+    if port == "node" and NODE is None:
+        pytest.skip("node isn't installed: the Node port can't be run")
+    source = CommandLine(OURS if port == "ours" else (str(NODE), DRIVER))
     monkeypatch.setattr(bounded, "LEVELS", {"two": replace(bounded.LEVELS["two"], live=3)})
 
-    def measure() -> float:
+    def judge_it() -> float:
         started = cpu_seconds()
-        with opened(CommandLine(OURS)) as session:
+        with opened(source) as session:
             assert run_level(session, "two", Options()).verdict is Verdict.CONFORMS
         return cpu_seconds() - started
 
-    def drive_echo(session: Session, case: Case) -> Outcome:
-        first = session.take_ids(case.count)
-        assert sum(1 for _ in echo.converse(case.messages(first))) == case.count
-        return Passed(len(case.steps))
+    def exchange_only() -> float:
+        echo = Stdio((sys.executable, "-S", "-c", ECHO))
 
-    judged = measure()
-    echo = Stdio((sys.executable, "-S", "-c", ECHO))
-    with opened(CommandLine(OURS)) as session, monkeypatch.context() as patched:
-        patched.setattr(judge, "drive", drive_echo)
-        started = cpu_seconds()
-        run_level(session, "two", Options())
-        echo.close()
-    assert judged <= RATIO * (cpu_seconds() - started)
+        def drive_echo(session: Session, case: Case) -> Outcome:
+            assert sum(1 for _ in echo.converse(case.messages(session.take_ids(case.count)))) == case.count
+            return Passed(len(case.steps))
+
+        with opened(source) as session, monkeypatch.context() as patched:
+            patched.setattr(judge, "drive", drive_echo)
+            started = cpu_seconds()
+            run_level(session, "two", Options())
+            echo.close()
+            return cpu_seconds() - started
+
+    ratios: list[float] = []
+    while not ratios or (min(ratios) > RATIO and len(ratios) < 3):  # a busy machine spoils one measurement, not three
+        ratios.append(judge_it() / exchange_only())
+    assert min(ratios) <= RATIO, ratios

@@ -77,7 +77,7 @@ def soak(
 
 @app.command()
 def trace(
-    file: Annotated[Path, typer.Argument(help="A trace (NDJSON) as the manager's recorder writes it.")],
+    file: Annotated[Path, typer.Argument(help="A trace (NDJSON): a recorder's, or any port's own (PORTING.md).")],
     timeline: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the trace into this HTML page.")] = None,
     json_to: JsonOption = None,
 ) -> None:
