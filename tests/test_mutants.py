@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from mutants.equivalent import EQUIVALENT
-from mutants.fault import LAYERS, AnchorError, Fault
+from mutants.fault import LAYERS, PACKAGES, AnchorError, Fault
 from mutants.faults import FAULTS, ISSUE_2
 from mutants.matrix import read_matrix
-from mutants.run import MATRIX, REPOSITORY, Workshop, complaints, layers_for
+from mutants.run import MATRIX, REPOSITORY, TESTS, UNSEEN, Workshop, complaints, layers_for
 from provider_concurrency_spec.rules import RULE_IDS
 
 ALL = (*FAULTS, *(each.fault for each in EQUIVALENT))
@@ -150,7 +150,35 @@ def test_the_runner_tells_a_survivor_from_a_catch_and_from_a_hang(workshop: Work
     assert list(complaints(hanging, caught)) != []
 
 
-def test_a_fault_is_shown_to_its_own_layer_or_to_all_that_could_see_it() -> None:
+def test_a_fault_is_shown_to_its_own_layer_or_to_all_others_that_could_see_it() -> None:
     fault = BY_NAME["no cooldown"]
     assert layers_for(fault, is_whole=False) == ["scenario"]
-    assert layers_for(fault, is_whole=True) == [layer for layer in LAYERS if layer not in ("proof", "tests")]
+    others = [layer for layer in LAYERS if layer not in ("scenario", "proof", "tests")]
+    assert layers_for(fault, is_whole=True) == others
+
+
+@pytest.mark.parametrize("layer", ["scenario", "monitor", "trace"])
+def test_what_a_layer_is_said_not_to_load_it_doesnt_load(layer: str) -> None:
+    """So that what isn't run in the matrix needn't be. The other levels load what `scenario` loads."""
+    roots = os.pathsep.join(str(path) for path in (TESTS, *(REPOSITORY / folder for folder in PACKAGES)))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; from mutants import layers; layers.run([{layer!r}]); print([*sys.modules])",
+        ],
+        env={**os.environ, "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    loaded = done.stdout.splitlines()[-1]
+    unseen = [file for file in UNSEEN[layer] if f"'{'.'.join(module_of(file))}'" in loaded]
+    assert "'provider_concurrency.core'" in loaded
+    assert unseen == []
+
+
+def module_of(file: str) -> tuple[str, ...]:
+    folder, *way = file.removesuffix(".py").split("/")
+    return PACKAGES[folder], *way

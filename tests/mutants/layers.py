@@ -25,6 +25,12 @@ CPU_SECONDS: Final = {"scenario": 8}
 """What a layer may use, else 90; it needs a tenth at most, and no more than 30 for the shortest counterexample. Then
 the system ends the process: the fault hangs it."""
 
+WALL_SECONDS: Final = 900
+"""For a layer that waits instead of working."""
+
+MEMORY: Final = 4 << 30
+"""Bytes of address space: a fault that tells without end raises MemoryError instead of taking the whole machine."""
+
 
 def run(names: list[str]) -> None:
     """Runs the layers one by one; each may use so much CPU time, and its overstepping ends the process."""
@@ -33,6 +39,8 @@ def run(names: list[str]) -> None:
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         limit = int(used) + CPU_SECONDS.get(layer, 90)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        signal.alarm(WALL_SECONDS)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
         found = FUNCTIONS[layer](*arguments.split(",") if arguments else ())
         print(json.dumps({"layer": name, "found": found}), flush=True)
 
@@ -40,16 +48,21 @@ def run(names: list[str]) -> None:
 # -- provider-concurrency check ----------------------------------------------------------------------------------------
 
 
-def judge_level(level: str) -> list[Found]:
-    """One level of `check`: every counterexample that it reports."""
+def judge_level(level: str, how: str = "") -> list[Found]:
+    """One level of `check`: every counterexample that it reports; if it is to be `brief`, as it was found."""
     from provider_concurrency_model.check import judge
     from provider_concurrency_model.check.subject import InProcess, Session
 
     if KEPT:
         trust_model(judge, level)
+    if how == "brief":
+        judge.shrink = lambda _, failed: failed
+        judge._report_shortest = lambda session, report, _, failed: report.counterexamples.append(
+            judge._keep(session, failed)
+        )
     report = judge.run_level(Session(InProcess("mutants.stage:SturdyPort")), level, judge.Options())
     found = [
-        {"rules": list(each.rules), "steps": len(each.case.steps), "what": each.case.name}
+        {"rules": list(each.rules), "steps": None if how else len(each.case.steps), "what": each.case.name}
         for each in report.counterexamples
     ]
     if report.undetermined is not None and report.undetermined.startswith("the model itself"):
@@ -140,22 +153,29 @@ def ask_invariants() -> list[Found]:
         for number, command in enumerate(commands, 1):
             yield command, reply_from_json(subject.handle({"id": number, **command_to_json(command)}))
 
+    endless = 0
     for name, config, commands in runs():
         exchanges = []
         try:
             with at_most(RUN_SECONDS):
                 for exchange in converse(config, commands):
                     exchanges.append(exchange)  # noqa: PERF402 - what came before an exception is judged
-        except Exception:  # noqa: BLE001 - whatever the manager raises, or that it doesn't come to an end
+        except Exception as error:  # noqa: BLE001 - whatever the manager raises, or that it doesn't come to an end
             subject = SturdyPort()
+            endless += isinstance(error, (TimeoutError, MemoryError)) and len(exchanges) < len(commands)
         for violation in check_run(Run.of(config, exchanges)):
             found = {"rules": list(violation.rule_ids), "steps": None, "what": violation.invariant, "run": name}
             broken.setdefault(violation.invariant, found)
+        if endless == ENDLESS_AT_MOST:
+            break
     return [broken[name] for name in sorted(broken)]
 
 
-RUN_SECONDS: Final = 2
-"""What one run may use when only some of many hang; it needs a hundredth."""
+RUN_SECONDS: Final = 1
+"""What one run may use when only some of many hang; it needs a fiftieth."""
+
+ENDLESS_AT_MOST: Final = 10
+"""After so many runs that hang the others aren't tried."""
 
 
 @contextmanager
@@ -166,7 +186,7 @@ def at_most(seconds: float) -> Iterator[None]:
         raise TimeoutError
 
     signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # again and again: it may be raised where all is caught
     try:
         yield
     finally:

@@ -16,9 +16,11 @@ BEGIN: Final = "<!-- {} begin -->"
 END: Final = "<!-- {} end -->"
 
 LEGEND: Final = """\
-Each row is one wrong line. Cells: the rule that the layer names and the steps of its counterexample after `new`
-(random, stateful and proofs sample or reason, they have none); `-` the fault survives the layer; `hung` the layer
-doesn't end; `broke` its process ends; empty: not run. **Bold**: the layer that must catch it."""
+Each row is one wrong line. **Bold**: the layer that must catch it, with the rule that it names and the steps of its
+shortest counterexample after `new` (random, stateful and proofs sample or reason, they have none). The other layers
+(`--all-layers`) stop at the first difference, and their cells name its rule, which needn't be the fault's own: what is
+seen first may be a consequence. `-` the fault survives the layer (or stands in a file that the layer doesn't load);
+`hung` the layer doesn't end; `broke` its process ends; empty: not asked."""
 
 
 def read_matrix(path: Path) -> dict[str, dict[str, str]]:

@@ -1,13 +1,13 @@
 """Plants every fault of the zoo in a copy of the packages and shows that its layer notices, naming the right rule.
 
     .venv/bin/python tests/mutants/run.py                  # each fault at its own layer; under 4 minutes on 2 cores
-    .venv/bin/python tests/mutants/run.py --all-layers     # the whole matrix
+    .venv/bin/python tests/mutants/run.py --all-layers     # the rest of the matrix: what the other layers say
     .venv/bin/python tests/mutants/run.py --invariants     # which invariant is needed for which fault
     .venv/bin/python tests/mutants/run.py --only NAME      # some faults (parts of names), with what was found
 
-What was run is written to MATRIX.md; what wasn't stays there as it was. Exit 1 if a fault survives its layer, is
-noticed by the rules of another family, or takes more than eight steps to show; 2 if a fault no longer fits its file, or
-a layer finds something where nothing is planted.
+What was run is written to MATRIX.md, fault by fault; what wasn't stays there as it was. Exit 1 if a fault survives its
+layer, is noticed by the rules of another family, or takes more than eight steps to show; 2 if a fault no longer fits
+its file, or a layer finds something where nothing is planted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from subprocess import DEVNULL, PIPE, Popen
+from threading import Lock
 from typing import Any, Final, Self, TypeAlias
 
 TESTS: Final = Path(__file__).resolve().parents[1]
@@ -41,10 +42,6 @@ from mutants.matrix import read_matrix, write_matrix  # noqa: E402
 
 REPOSITORY: Final = TESTS.parent
 MATRIX: Final = Path(__file__).with_name("MATRIX.md")
-WALL_SECONDS: Final = 240
-"""For a layer that waits instead of working; one that works too long is ended by its own limit of CPU time."""
-
-
 SOUND: Final = ("scenario", "two", "stateful", "monitor", "trace")
 """What must find nothing where nothing is planted, or no finding means anything."""
 
@@ -86,12 +83,13 @@ class Workshop:
         return place
 
     def run(self, fault: Fault | None, layers: Sequence[str]) -> dict[str, Finding]:
-        """What each layer says of a fault."""
+        """What each layer says of a fault; one that doesn't load its file says nothing, and isn't asked."""
         place = self.plant(fault)
         try:
-            return self._run(place, fault, layers)
+            findings = self._run(place, fault, [name for name in layers if not is_blind(name, fault)])
         finally:
             shutil.rmtree(place, ignore_errors=True)
+        return {name: findings.get(name, Finding("survived")) for name in layers}
 
     def _run(self, place: Path, fault: Fault | None, layers: Sequence[str]) -> dict[str, Finding]:
         """Runs layers in one process as far as they get along; where one of them ends it, the rest has a new one."""
@@ -101,12 +99,18 @@ class Workshop:
             # A server's child takes only the manager anew; and pytest wants to be the first to import anything.
             is_served = (fault is None or fault.file.startswith("impl/")) and group[0] != "tests"
             ask = self._ask_server if is_served else ask_process
-            code, ended = ask(place, [spell(fault, name) for name in group])
+            code, ended = ask(place, [self._spell(fault, name) for name in group])
             findings.update((name, conclude(fault, found)) for name, found in zip(group, ended, strict=False))
             if len(ended) < len(group):
                 name = group[len(ended)]
                 findings[name] = Finding("hung" if code in HUNG else "broke", what=f"exit code {code}, {name}")
         return findings
+
+    def _spell(self, fault: Fault | None, layer: str) -> str:
+        """A layer with its argument."""
+        if layer == "tests" and fault is not None:
+            return f"tests:{','.join(fault.tests)}"
+        return f"{layer}:brief" if self._mode == "whole" and layer in LEVELS else layer
 
     def _ask_server(self, place: Path, layers: Sequence[str]) -> Answer:
         """Has a server do it, which is idle or made for it."""
@@ -131,14 +135,8 @@ class Workshop:
 def ask_process(place: Path, layers: Sequence[str]) -> Answer:
     """Has a process of its own do it."""
     with start("layers.py", place, *layers) as process:
-        try:
-            out, _ = process.communicate(timeout=WALL_SECONDS)
-            code: int | None = process.returncode
-        except TimeoutExpired:
-            process.kill()
-            out, _ = process.communicate()
-            code = None
-    return code, [json.loads(line)["found"] for line in out.splitlines()]
+        out, _ = process.communicate()
+    return process.returncode, [json.loads(line)["found"] for line in out.splitlines()]
 
 
 def start(script: str, *arguments: str | Path) -> Popen[str]:
@@ -148,11 +146,11 @@ def start(script: str, *arguments: str | Path) -> Popen[str]:
     return Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True, env=environment, cwd=TESTS)
 
 
-Answer: TypeAlias = tuple[int | None, list[list[dict[str, Any]]]]
-"""Exit code (None: it had to be stopped), and for each layer that was over what it found."""
+Answer: TypeAlias = tuple[int, list[list[dict[str, Any]]]]
+"""Exit code, and for each layer that was over what it found."""
 
-HUNG: Final = (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM, None)
-"""Too much CPU time, a second later (or out of memory), or no end at all."""
+HUNG: Final = (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM)
+"""Too much CPU time, a second later (or out of memory), or waiting without end."""
 
 
 def share(layers: Sequence[str]) -> Sequence[str]:
@@ -161,41 +159,70 @@ def share(layers: Sequence[str]) -> Sequence[str]:
     return layers[: 1 if layers[0] in alone else next((at for at, name in enumerate(layers) if name in alone), None)]
 
 
-def spell(fault: Fault | None, layer: str) -> str:
-    """A layer with its argument."""
-    return f"tests:{','.join(fault.tests)}" if layer == "tests" and fault is not None else layer
+def is_blind(layer: str, fault: Fault | None) -> bool:
+    """Whether a layer never loads the file that holds the fault."""
+    return fault is not None and fault.file in UNSEEN.get(layer, ())
+
+
+LEVELS: Final = ("scenario", "settled", "burst", "timed", "late", "resize", "two", "random")
+OBSERVERS: Final = tuple(
+    f"model/{name}.py"
+    for name in ("lifecycle", "findings", "judging", "ledger", "slot_rules", "monitor", "check/trace")
+)
+UNSEEN: Final = {
+    **dict.fromkeys(LEVELS, OBSERVERS),
+    **dict.fromkeys(("monitor", "trace"), ("model/check/compare.py", "model/check/verdict.py")),
+}
+"""The files with faults that a layer doesn't load."""
 
 
 def layers_for(fault: Fault, *, is_whole: bool) -> list[str]:
-    """Which layers a fault is shown to: its own, or all that could see it."""
+    """Which layers a fault is shown to: its own, or all others that could see it."""
     if not is_whole:
         return [fault.layer]
-    if fault.file.startswith("impl/"):
-        return [layer for layer in LAYERS if layer not in ("proof", "tests") or layer == fault.layer]
     if fault.file == "model/kernel.py":
-        return ["proof"]
-    return [layer for layer in LAYERS if layer not in ("proof", "tests", "stateful") or layer == fault.layer]
+        return []
+    blind = {"proof", "tests", fault.layer} | ({"stateful"} if not fault.file.startswith("impl/") else set())
+    return [layer for layer in LAYERS if layer not in blind]
 
 
 def run_all(
-    faults: Sequence[Fault], choose: Callable[[Fault], Sequence[str]], workers: int, *, is_whole: bool
+    faults: Sequence[Fault],
+    choose: Callable[[Fault], Sequence[str]],
+    keep: Callable[[Fault, dict[str, Finding]], None],
+    workers: int,
+    *,
+    is_whole: bool,
 ) -> dict[str, dict[str, Finding]]:
-    """All faults side by side; the results in the order of the zoo. NotSoundError if something is found without one."""
+    """All faults side by side; the results in the order of the zoo. NotSoundError if something is found without one.
+
+    `keep` is told of each as soon as it is known: a run of everything that is broken off isn't lost.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as directory,
         Workshop(Path(directory), is_whole=is_whole) as workshop,
         ThreadPoolExecutor(workers) as pool,
     ):
+        told = Lock()
         for layer, finding in workshop.run(None, SOUND).items():
             if finding.kind != "survived":
                 raise NotSoundError(f"without any fault {layer} says: {finding.kind}, {finding.what}")
 
         def work(fault: Fault) -> dict[str, Finding]:
             found = workshop.run(fault, choose(fault))
-            tell(fault, found)
+            with told:
+                tell(fault, found)
+                keep(fault, found)
             return found
 
         return dict(zip((fault.name for fault in faults), pool.map(work, faults), strict=True))
+
+
+def keep_cells(fault: Fault, row: dict[str, Finding]) -> None:
+    """Changes cells of one row of the matrix."""
+    cells = read_matrix(MATRIX)
+    cells.setdefault(fault.name, {}).update((layer, finding.cell()) for layer, finding in row.items())
+    write_matrix(MATRIX, FAULTS, EQUIVALENT, cells)
 
 
 def tell(fault: Fault, found: dict[str, Finding]) -> None:
@@ -204,11 +231,9 @@ def tell(fault: Fault, found: dict[str, Finding]) -> None:
     print(f"{fault.name} ({fault.rule}): {said}", flush=True)
 
 
-def complaints(fault: Fault, finding: Finding | None) -> Iterable[str]:
+def complaints(fault: Fault, finding: Finding) -> Iterable[str]:
     """What is wrong with a fault's end at its own layer."""
-    if finding is None:
-        yield "wasn't run"
-    elif finding.kind == "survived":
+    if finding.kind == "survived":
         yield f"survives {fault.layer}"
     elif finding.kind == "broke":
         yield f"ends the process of {fault.layer} ({finding.what})"
@@ -241,10 +266,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     same = [each.fault for each in EQUIVALENT if options.all_layers and is_chosen(each.fault, options.only)]
     if options.invariants:
         chosen = [fault for fault in chosen if fault.file.startswith("impl/")]
+
+    def choose(fault: Fault) -> list[str]:
+        if options.invariants:
+            return ["invariants"]
+        return [*layers_for(fault, is_whole=options.all_layers), *([fault.layer] if fault in same else [])]
+
     try:
         found = run_all(
             [*chosen, *same],
-            lambda fault: ["invariants"] if options.invariants else layers_for(fault, is_whole=options.all_layers),
+            choose,
+            (lambda *_: None) if options.invariants else keep_cells,
             options.workers,
             is_whole=options.all_layers,
         )
@@ -253,11 +285,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.invariants:
         return report_invariants({name: cells["invariants"] for name, cells in found.items()}, MATRIX)
-    cells = read_matrix(MATRIX)
-    for name, row in found.items():
-        cells.setdefault(name, {}).update((layer, finding.cell()) for layer, finding in row.items())
-    write_matrix(MATRIX, FAULTS, EQUIVALENT, cells)
-    wrong = [f"{f.name} {complaint}" for f in chosen for complaint in complaints(f, found[f.name].get(f.layer))]
+    wrong = [
+        f"{fault.name} {complaint}"
+        for fault in chosen
+        if fault.layer in found[fault.name]
+        for complaint in complaints(fault, found[fault.name][fault.layer])
+    ]
     wrong += [
         f"{fault.name} isn't equivalent: {layer} says {finding.what}"
         for fault in same
