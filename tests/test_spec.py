@@ -73,7 +73,7 @@ def test_spec_mentions_no_unknown_rule() -> None:
 
 
 def test_spec_has_the_places_of_the_generated_parts() -> None:
-    for name in ("lifecycle", "quotient"):
+    for name in ("lifecycle", "quotient", "claims"):
         found = re.findall(rf"^<!-- generated: {name} -->$.*?^<!-- end generated: {name} -->$", SPEC, re.M | re.S)
         assert len(found) == 1, name
 

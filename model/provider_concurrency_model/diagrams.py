@@ -38,7 +38,17 @@ def _draw_quotient() -> str:
     return f"```mermaid\n{picture.strip()}\n```"
 
 
-GENERATORS: Final[Mapping[str, Callable[[], str]]] = {"lifecycle": _draw_lifecycle, "quotient": _draw_quotient}
+def _draw_claims() -> str:
+    from provider_concurrency_model.check.claims import draw_claims
+
+    return draw_claims()
+
+
+GENERATORS: Final[Mapping[str, Callable[[], str]]] = {
+    "lifecycle": _draw_lifecycle,
+    "quotient": _draw_quotient,
+    "claims": _draw_claims,
+}
 """Block name -> what returns its text as Markdown; each imports what it needs when it is called."""
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from provider_concurrency_model.check.claims import NOT_CLAIMED, claims_to_json
 from provider_concurrency_model.check.command import (
     CommandArgument,
     JsonOption,
@@ -108,7 +109,8 @@ def check(
         write_file("--junit", junit, report_to_junit(report))
     if markdown is not None:
         _append("--markdown", markdown, report_to_markdown(report))
-    if write_json(report_to_json(report), json_to):
+    data = {**report_to_json(report), "claims": claims_to_json(report), "not_claimed": list(NOT_CLAIMED)}
+    if write_json(data, json_to):
         for line in told:
             typer.echo(line)
         print_report(report, Console(highlight=False))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from provider_concurrency_model.check.claims import tell_claims
 from provider_concurrency_model.check.counterexample import Counterexample, draw_sequence, tell_steps
 from provider_concurrency_model.check.describe import make_printable
 from provider_concurrency_model.check.verdict import SAID, Agreement, LevelReport, RunReport, Verdict
@@ -44,6 +45,7 @@ def print_report(report: RunReport, console: Console) -> None:
     if report.unreached:
         print_lines(console, [f"reached by no level of this run: {', '.join(report.unreached)}"])
     print_lines(console, [f"not checked: {item}" for item in report.not_checked])
+    print_lines(console, list(tell_claims(report)))
     print_lines(console, [f"saved: {path}" for path in report.saved])
     if report.agreement is not None:
         print_lines(console, tell_agreement(report.agreement))

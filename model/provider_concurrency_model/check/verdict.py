@@ -130,7 +130,6 @@ def agreement_to_json(agreement: Agreement) -> dict[str, Json]:
 
 
 NOT_CHECKED: Final = (
-    "beyond the bounds of each level (more requests, providers or steps than named)",
     "what protocol 1 can't show: TIM-1's clock source, delays and memory, WAT-5, LOP, THR, FIN, FRK, CAL-4 "
     "(SPEC.md names the test for each)",
     "the order of events between two providers (none is promised)",
