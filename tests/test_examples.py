@@ -20,6 +20,7 @@ BEHAVIOUR = Behaviour(limit=4, lag="fixed:0.3", service=0.1, penalty=60.0)
     ("name", "key", "url", "root"),
     [
         ("openai_sdk.py", "OPENAI_API_KEY", "OPENAI_BASE_URL", "/v1"),
+        ("openai_sdk_blocking.py", "OPENAI_API_KEY", "OPENAI_BASE_URL", "/v1"),
         ("anthropic_sdk.py", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ""),
     ],
 )

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from provider_concurrency.shell import Shell
-
-_shells: Final[weakref.WeakSet[Shell]] = weakref.WeakSet()
+from typing import Final, Protocol
 
 
-def forget_in_children(shell: Shell) -> None:
-    """Has a manager forget in every forked child what is its parent's."""
-    _shells.add(shell)
+class Heir(Protocol):
+    """Whoever has threads, loops or timers."""
+
+    def _forget_parent(self) -> None: ...
+
+
+_heirs: Final[weakref.WeakSet[Heir]] = weakref.WeakSet()
+
+
+def forget_in_children(heir: Heir) -> None:
+    """Has a manager, or what else has threads of its own, forget in every forked child what is its parent's."""
+    _heirs.add(heir)
 
 
 def _forget_parents() -> None:
-    for shell in list(_shells):
-        shell._forget_parent()
+    for heir in list(_heirs):
+        heir._forget_parent()
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows has no fork

@@ -11,22 +11,16 @@ lease ties one slot to one stream and gives it back once, after the stream was c
 - a forgotten one is closed by its finaliser, from whichever thread, with a ResourceWarning (GRD-3);
 - one that the watchdog reclaims is closed at once, so that the upstream stops counting it, and its reader gets a
   SlotReclaimedError (GRD-4).
-
-Nothing that outlives the stream may keep it alive, or it would never be forgotten: the slot (which the manager keeps)
-and the reader's task know the lease only weakly.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-import warnings
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
-from provider_concurrency.errors import ProviderConcurrencyError, SlotReclaimedError, explain
+from provider_concurrency.lease import BaseLease, Guarded, LeaseOptions, LeaseWatch
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,17 +34,8 @@ log: Final = logging.getLogger("provider_concurrency")
 _closing: Final[set[asyncio.Task[None]]] = set()  # the loop alone would not keep them alive
 
 
-class _Watch:
-    """What the slot and the reader's task call; it knows the lease weakly."""
-
-    __slots__ = ("_lease",)
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = weakref.ref(lease)
-
-    def on_reclaim(self) -> None:
-        if (lease := self._lease()) is not None:
-            lease._on_reclaim()
+class _Watch(LeaseWatch["Lease"]):
+    """What the slot and the reader's task call."""
 
     def on_reader_done(self, task: asyncio.Task[Any]) -> None:
         # `_exception`, since reading `exception()` would silence asyncio's "exception was never retrieved".
@@ -58,47 +43,18 @@ class _Watch:
             lease._on_reader_gone(task)
 
 
-class Lease:
-    """One held slot, and what has to be closed before it is given back; to be made on the slot's loop.
+class Lease(BaseLease):
+    """One held slot, and what has to be closed before it is given back; to be made on the slot's loop."""
 
-    `first_timeout`: seconds that all waits until the first sign of life may take together (None: no limit), and
-    `on_first_timeout()` makes the error for that (default: TimeoutError). `keep_alive`: touch the slot while such a
-    wait lasts, because something else bounds it (GRD-5). `abort_reclaimed`: GRD-4. `fit_error`: makes of our own errors
-    what the reader can tell apart (HTT-8).
-    """
+    _watch: _Watch
 
-    _held = False  # for __del__ after a failed __init__
-
-    def __init__(
-        self,
-        slot: Slot,
-        *,
-        first_timeout: float | None = None,
-        on_first_timeout: Callable[[], Exception] | None = None,
-        keep_alive: bool = False,
-        abort_reclaimed: bool = True,
-        fit_error: Callable[[ProviderConcurrencyError], Exception] = lambda error: error,
-    ) -> None:
-        """See the class."""
-        self.slot = slot
+    def __init__(self, slot: Slot, **options: Unpack[LeaseOptions]) -> None:
+        """Sources are closed by their `aclose`, if any."""
         self._loop = asyncio.get_running_loop()
-        self._first_left = first_timeout
-        self._on_first_timeout = on_first_timeout
-        self._beat_every = _choose_beat(slot) if keep_alive else None
-        self._abort_reclaimed = abort_reclaimed
-        self._fit_error = fit_error
-        self._sources: tuple[object, ...] = ()
         self._scope: asyncio.Timeout | None = None  # of the wait that is under way
         self._reader: asyncio.Task[Any] | None = None
-        self._gone: str | None = None  # why it was closed behind its reader
-        self._watch = _Watch(self)
-        self._held = True
-        slot._on_reclaimed = self._watch.on_reclaim
+        super().__init__(slot, _Watch(self), options)
         self._read_by(asyncio.current_task())
-
-    def close_first(self, *sources: object) -> None:
-        """What is to be closed, in this order, before the slot is given back; each by its `aclose`, if any."""
-        self._sources = sources
 
     async def wait(self, step: Callable[[], Awaitable[T]]) -> T:
         """Awaits one step of the stream, within what is left for the first sign of life.
@@ -129,11 +85,6 @@ class Lease:
             if self._first_left is not None:
                 self._first_left = max(self._first_left - (self._loop.time() - began), 0.0)
 
-    def heard(self) -> None:
-        """A sign of life: touches the slot, and the limit for the first one is over."""
-        self._first_left = self._beat_every = None
-        self.slot.touch()
-
     async def close(self, why: str | None = None) -> None:
         """Closes the sources, then gives the slot back, also if that fails or is cancelled. Idempotent.
 
@@ -151,12 +102,10 @@ class Lease:
             self.give_back()
 
     def give_back(self) -> None:
-        """Gives the slot back at once; the sources stay as they are. Idempotent."""
+        """See BaseLease."""
         if self._held:
-            self._held = False
             self._read_by(None)
-            self.slot._on_reclaimed = None
-            self.slot.release()
+        super().give_back()
 
     def abandon(self, why: str) -> None:
         """Closes the sources and gives the slot back in the background; for where nothing can be awaited."""
@@ -180,31 +129,11 @@ class Lease:
         if task is self._reader:
             self.abandon("the task that read it has ended")
 
-    def __del__(self) -> None:
-        if self._held and not sys.is_finalizing():
-            self._held = False
-            _finish_later(self._loop, self._take_parts())
-            warnings.warn(
-                f"a stream of provider {self.slot.provider!r} was forgotten: neither read to its end nor closed",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-
     # -- helpers --------------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        if self._abort_reclaimed and self.slot.reclaimed:
-            why = "the watchdog took the slot back after slot_timeout without a sign of life"
-            raise self._fit_error(explain(SlotReclaimedError, why, self.slot._provider))
-        if self._gone is not None:
-            why = f"the stream was closed behind its reader: {self._gone}"
-            raise self._fit_error(ProviderConcurrencyError(why, provider=self.slot.provider))
-
-    def _first_timed_out(self) -> Exception:
-        if self._on_first_timeout is not None:
-            return self._on_first_timeout()
-        return TimeoutError("the stream gave no sign of life within first_timeout")
+    def _forget(self) -> None:
+        self._held = False
+        _finish_later(self._loop, self._take_parts())
 
     def _read_by(self, task: asyncio.Task[Any] | None) -> None:
         """`task` is the reader from now on."""
@@ -226,7 +155,7 @@ class Lease:
         return self.slot, sources, reader, self._watch
 
 
-class GuardedIterator(Generic[T]):
+class GuardedIterator(Guarded[T]):
     """An async iterator that holds a slot until it is exhausted, closed, failed, or its reader is gone (GRD-1).
 
     Every item for which `counts(item)` is true touches the slot (None: every item). `async with` closes it at the
@@ -238,11 +167,9 @@ class GuardedIterator(Generic[T]):
         self, lease: Lease, source: AsyncIterator[T], *more: object, counts: Callable[[T], bool] | None = None
     ) -> None:
         """`more`: what is to be closed after the source itself."""
+        super().__init__(lease, counts, (source, *more))
         self._lease = lease
         self._source = source
-        self._counts = counts
-        self._ended = False
-        lease.close_first(source, *more)
 
     def __aiter__(self) -> Self:
         return self
@@ -262,7 +189,7 @@ class GuardedIterator(Generic[T]):
         except BaseException:
             await self._lease.close()
             raise
-        if self._counts is None or self._counts(item):
+        if self._is_sign_of_life(item):
             self._lease.heard()
         return item
 
@@ -281,12 +208,6 @@ class GuardedIterator(Generic[T]):
 
 
 _Parts = tuple["Slot", tuple[object, ...], "asyncio.Task[Any] | None", _Watch]
-
-
-def _choose_beat(slot: Slot) -> float | None:
-    """Seconds between two touches that keep the watchdog away; None where it is off."""
-    slot_timeout = slot._provider.manager._slot_timeout
-    return None if slot_timeout is None else slot_timeout / 2e9
 
 
 def _finish_later(loop: asyncio.AbstractEventLoop, parts: _Parts) -> None:

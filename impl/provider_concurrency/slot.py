@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from _thread import get_ident
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from provider_concurrency._tags import (
     CANCELLED,
@@ -21,10 +22,11 @@ from provider_concurrency._tags import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from types import TracebackType
 
-    from provider_concurrency.guard import GuardedIterator
+    from provider_concurrency import guard, threading_guard
+    from provider_concurrency.lease import LeaseOptions
     from provider_concurrency.provider import Provider
 
 __all__ = ["Slot", "SlotState"]
@@ -113,23 +115,40 @@ class Slot:
         """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""
         self._provider.manager._touch_slot(self)
 
+    @overload
     def guard(
         self, stream: AsyncIterator[T], *, first_timeout: float | None = None, abort_reclaimed: bool = True
-    ) -> GuardedIterator[T]:
+    ) -> guard.GuardedIterator[T]: ...
+
+    @overload
+    def guard(
+        self, stream: Iterator[T], *, first_timeout: float | None = None, abort_reclaimed: bool = True
+    ) -> threading_guard.GuardedIterator[T]: ...
+
+    def guard(
+        self,
+        stream: AsyncIterator[T] | Iterator[T],
+        *,
+        first_timeout: float | None = None,
+        abort_reclaimed: bool = True,
+    ) -> guard.GuardedIterator[T] | threading_guard.GuardedIterator[T]:
         """The stream, which from now on holds this slot until it ends, is closed, fails or is forgotten (GRD-1..4).
 
             async for item in slot.guard(stream): ...
 
         Each item touches the slot. `first_timeout`: seconds to wait for the first item, then TimeoutError.
         `abort_reclaimed`: a reclaim closes the stream, and its reader gets SlotReclaimedError. Raises ValueError if the
-        slot isn't held, and RuntimeError without a running loop.
+        slot isn't held. An async stream needs a running loop, else RuntimeError. One that isn't async is read by a
+        thread, which nothing interrupts: it is told of either when its read returns (BLK-8).
         """
-        from provider_concurrency.guard import GuardedIterator, Lease  # most slots are never guarded
+        from provider_concurrency import guard, threading_guard  # most slots are never guarded
 
         if self._state != HELD:
             raise ValueError(f"only a held slot can guard a stream; this one is {_STATES[self._state].value}")
-        lease = Lease(self, first_timeout=first_timeout, abort_reclaimed=abort_reclaimed)
-        return GuardedIterator(lease, stream)
+        options: LeaseOptions = {"first_timeout": first_timeout, "abort_reclaimed": abort_reclaimed}
+        if isinstance(stream, AsyncIterator):
+            return guard.GuardedIterator(guard.Lease(self, **options), stream)
+        return threading_guard.GuardedIterator(threading_guard.Lease(self, **options), stream)
 
     @property
     def provider(self) -> str:

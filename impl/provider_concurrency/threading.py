@@ -317,6 +317,14 @@ class ConcurrencyManager(Surface):
         elif self._sweep_at is not None:
             self._sweep()
 
+    def _time_to_reclaim(self, slot: Slot) -> float | None:
+        """Seconds until the sweep that reclaims a held slot unless somebody touches it (WAT-1); None: none does."""
+        if self._slot_timeout is None or self._closed:
+            return None
+        earliest = slot._touched + self._slot_timeout - self._born
+        sweep = (earliest // self._interval + 1) * self._interval
+        return (self._born + sweep - self._clock()) / 1e9
+
     def _forget_parent(self) -> None:
         self._lock = threading.RLock()
         self._drain = threading.Condition(self._lock)

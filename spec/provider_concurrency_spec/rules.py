@@ -112,6 +112,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("BLK-5", "Finalisers and signal handlers", "not"),
     Rule("BLK-6", "A broken change is mended", "not"),
     Rule("BLK-7", "Fork", "not"),
+    Rule("BLK-8", "Streams and transports for threads", "not"),
 )
 """Every rule, in the order of SPEC.md."""
 

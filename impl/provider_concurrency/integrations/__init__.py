@@ -4,7 +4,8 @@
 
     client = openai.AsyncOpenAI(http_client=limited_client(manager, provider="openai"))
 
-`httpx2` is what the current OpenAI and Anthropic SDKs use, `httpx` is the same for its predecessor.
+`httpx2` is what the current OpenAI and Anthropic SDKs use, `httpx` is the same for its predecessor. An asyncio manager
+goes underneath their async clients, a blocking one underneath their sync ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """What an HTTP transport does with slots, without any HTTP library; `httpx2` and `httpx` add only their own classes.
 
+What tasks and threads share stands here, what waits in `_waiting` and `_blocking`.
+
 Every request that reaches the transport takes its own slot before it is sent, also a redirect, an auth hop and a retry
 (HTT-3), and the response's body holds that slot until it is read to its end, closed, failed or forgotten (HTT-4, see
 guard.py). Whatever happens before there is a body gives the slot back at once. A response that says "too many" is
@@ -8,37 +10,18 @@ reported with the time it asks for (HTT-5), before its slot is given back, so th
 
 from __future__ import annotations
 
-import inspect
-import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Final,
-    Generic,
-    Protocol,
-    Self,
-    TypeAlias,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-)
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
-from provider_concurrency.errors import ProviderConcurrencyError
-from provider_concurrency.guard import GuardedIterator, Lease
 from provider_concurrency.integrations._keepalive import KeepaliveFilter
-from provider_concurrency.integrations._routing import Headers, ProviderChoice, Request, Router
+from provider_concurrency.integrations._routing import Headers, ProviderChoice, Request, Route, Router
 from provider_concurrency.integrations._sdk_errors import fit_sdk
 from provider_concurrency.retry_after import parse_retry_after
 from provider_concurrency.validation import check_callback, check_duration
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from provider_concurrency.manager import ConcurrencyManager
-    from provider_concurrency.slot import Slot
+    from provider_concurrency.lease import LeaseOptions
+    from provider_concurrency.surface import Surface
 
 Verdict: TypeAlias = bool | float | None
 """Of a response: no rate limit (False, None), one with the headers' time (True), or with so many seconds (a number)."""
@@ -50,25 +33,12 @@ class Response(Protocol):
     stream: Any
     status_code: int
     is_closed: bool
+    extensions: Any
 
     @property
     def headers(self) -> Headers:
         """Its header lines."""
         ...
-
-
-class Inner(Protocol):
-    """The part of the wrapped transport that is used."""
-
-    async def handle_async_request(self, request: Any, /) -> Any:
-        """Sends a request; returns its response, the body yet unread."""
-
-    async def aclose(self) -> None:
-        """Closes the connections."""
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(self, kind: Any = None, error: Any = None, traceback: Any = None, /) -> Any: ...
 
 
 class Client(Protocol):
@@ -97,29 +67,38 @@ class LimitOptions(TypedDict, total=False):
     """Whether a response whose slot is reclaimed is closed (GRD-4); default True."""
 
 
+class AcquireArguments(TypedDict):
+    """See ask_for."""
+
+    conversation_id: str | None
+    prompt_started_at: float
+    timeout: float | None
+
+
 RequestT = TypeVar("RequestT", bound=Request)
 ResponseT = TypeVar("ResponseT", bound=Response)
 _KNOWN: Final = frozenset(LimitOptions.__annotations__)
 
 
 class SlotTransport(Generic[RequestT, ResponseT]):
-    """An async transport's behaviour, around an inner one; the library's module makes a transport of it."""
+    """What a transport of either kind knows and decides, around an inner one."""
 
-    body_type: ClassVar[type[GuardedIterator[bytes]]]
-    """The library's kind of response stream."""
     timeout_type: ClassVar[Callable[..., Exception]]
     """The library's ReadTimeout."""
+    manager_type: ClassVar[type[Surface]]
+    """The kind of manager whose slots it can wait for."""
 
-    def __init__(self, manager: ConcurrencyManager, inner: Inner, **options: Unpack[LimitOptions]) -> None:
+    def __init__(self, manager: Surface, inner: object, options: LimitOptions) -> None:
         """Raises TypeError or ValueError, naming the option."""
+        if not isinstance(manager, self.manager_type):
+            kind = f"{self.manager_type.__module__}.{self.manager_type.__qualname__}"
+            raise TypeError(f"manager must be a {kind}, not {manager!r}")
         if unknown := options.keys() - _KNOWN:
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
         if isinstance(inner, SlotTransport):
             raise ValueError(  # noqa: TRY004 - the right type, in the wrong place
                 "the inner transport takes slots already; a request would need two at once (HTT-3)"
             )
-        self._manager = manager
-        self._inner = inner
         wall_clock = manager._settings.wall_clock
         self._wall_clock = wall_clock
         acquire_timeout = options.get("acquire_timeout")
@@ -134,105 +113,32 @@ class SlotTransport(Generic[RequestT, ResponseT]):
             check_duration("first_byte_timeout", self._first_byte_timeout, positive=True)
         self._keepalives_count = options.get("keepalives_count", True)
         self._abort_reclaimed = options.get("abort_reclaimed", True)
-        self._open: weakref.WeakSet[Lease] = weakref.WeakSet()
 
-    async def handle_async_request(self, request: RequestT) -> ResponseT:
-        """Sends a request when it has its slot (HTT-3). Raises what the inner transport raises, and what acquire does.
+    def _lease_options(self, request: RequestT) -> LeaseOptions:
+        """How a request's lease is."""
+        return {
+            "first_timeout": self._first_byte_timeout,
+            "on_first_timeout": lambda: self._explain_first_timeout(request),
+            "keep_alive": self._is_bounded(request),
+            "abort_reclaimed": self._abort_reclaimed,
+            "fit_error": lambda error: fit_sdk(error, request.headers.get("user-agent")),
+        }
 
-        `QueueFullError`, `AcquireTimeoutError` and `ManagerClosedError` are ours, not the upstream's (HTT-8).
-        """
-        route = self._router.find(request)
-        if route.provider is None:
-            response: ResponseT = await self._inner.handle_async_request(request)
-            return response
-        try:
-            slot = await self._manager.acquire(
-                route.provider,
-                conversation_id=route.conversation_id,
-                prompt_started_at=route.prompt_started_at,
-                timeout=route.timeout,
-            )
-            return await self._send(request, slot)
-        except ProviderConcurrencyError as error:
-            raise fit_sdk(error, request.headers.get("user-agent")) from None
-
-    async def aclose(self) -> None:
-        """Closes what is still open of the responses and gives their slots back, then closes the inner transport."""
-        try:
-            await self._close_bodies()
-        finally:
-            await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        try:
-            await self._close_bodies()
-        finally:
-            await self._inner.__aexit__(kind, error, traceback)
-
-    async def _close_bodies(self) -> None:
-        for lease in list(self._open):
-            await lease.close("the transport was closed")
-
-    async def _send(self, request: RequestT, slot: Slot) -> ResponseT:
-        """Sends a request that has its slot; the body of the response that it returns holds it."""
-        lease = Lease(
-            slot,
-            first_timeout=self._first_byte_timeout,
-            on_first_timeout=lambda: self._explain_first_timeout(request),
-            keep_alive=self._is_bounded(request),
-            abort_reclaimed=self._abort_reclaimed,
-            fit_error=lambda error: fit_sdk(error, request.headers.get("user-agent")),
-        )
-        try:
-            response: ResponseT = await lease.wait(lambda: self._inner.handle_async_request(request))
-        except BaseException:  # a cancelled, failed or refused request: nobody else will give the slot back
-            lease.give_back()
-            raise
-        self._open.add(lease)
-        try:
-            self._hold(response, lease)
-            await self._judge(response, slot.provider)
-        except BaseException:
-            await lease.close()
-            raise
-        if response.is_closed:  # the inner transport had the whole body, and nobody will read the stream
-            lease.give_back()
-        return response
-
-    def _hold(self, response: ResponseT, lease: Lease) -> None:
-        """Puts a stream that holds the slot in the place of the response's own (HTT-4)."""
-        counts = None
+    def _choose_counts(self, response: ResponseT) -> Callable[[bytes], bool] | None:
+        """Which chunks of a response are signs of life; None: all (HTT-7)."""
         if not self._keepalives_count and _is_plain_event_stream(response.headers):
-            counts = KeepaliveFilter().counts
-        stream = response.stream
-        source: AsyncIterator[bytes] = aiter(stream)
-        response.stream = self.body_type(lease, source, stream, counts=counts)
+            return KeepaliveFilter().counts
+        return None
 
-    async def _judge(self, response: ResponseT, provider: str) -> None:
-        """Reports a response that says "too many" (HTT-5)."""
-        verdict: object = response.status_code in self._statuses
-        if self._classify is not None:
-            try:
-                judged = self._classify(response)
-                verdict = await judged if inspect.isawaitable(judged) else judged
-            except Exception as error:  # noqa: BLE001 - the caller's code; a 429 must not be lost for it
-                self._manager._report_failure(error, self._classify)
+    def _report(self, manager: Surface, response: ResponseT, provider: str, verdict: object) -> None:
+        """Reports a response of which the verdict is "too many" (HTT-5)."""
         if verdict is None or verdict is False:
             return
         seconds: Any = verdict
         if verdict is True:
             found = parse_retry_after(response.headers.multi_items(), now=self._wall_clock())
             seconds = None if found is None else found.requested
-        self._manager.report_rate_limit(provider, seconds)
+        manager.report_rate_limit(provider, seconds)
 
     def _is_bounded(self, request: RequestT) -> bool:
         """Whether something else than the watchdog ends a wait for the first byte (GRD-5)."""
@@ -242,6 +148,15 @@ class SlotTransport(Generic[RequestT, ResponseT]):
     def _explain_first_timeout(self, request: RequestT) -> Exception:
         message = f"no first byte within first_byte_timeout ({self._first_byte_timeout} s)"
         return self.timeout_type(message, request=request)
+
+
+def ask_for(route: Route) -> AcquireArguments:
+    """The arguments of a request's acquire, but for the provider."""
+    return {
+        "conversation_id": route.conversation_id,
+        "prompt_started_at": route.prompt_started_at,
+        "timeout": route.timeout,
+    }
 
 
 def put_underneath(client: Client, wrap: Callable[[Any], SlotTransport[Any, Any]]) -> None:
