@@ -117,6 +117,7 @@ CASES: Final = {
     24: Case(
         "Refused requests change a counter",
         (
+            "test_blocking_transport.test_bug_24_refusals_are_ours_and_change_nothing",
             "test_cancellation.test_bug_24_refusals_move_no_counter",
             "test_transport_429.test_bug_24_refusals_are_ours_and_change_nothing",
         ),
@@ -131,6 +132,7 @@ CASES: Final = {
     28: Case(
         "Slot kept while the owner sleeps for a retry",
         (
+            "test_sdk_blocking.test_bug_28_a_429_pauses_everybody_and_the_sdks_retry_keeps_its_prompt_time",
             "test_sdk_clients.test_bug_28_a_429_pauses_everybody_and_the_sdks_retry_keeps_its_prompt_time",
             "test_transport_429.test_bug_28_the_slot_cools_before_the_pause_and_the_retry_queues_with_the_original_time",
         ),
@@ -146,6 +148,8 @@ CASES: Final = {
     32: Case(
         "Timed out in the limiter, still running upstream",
         (
+            "test_sdk_blocking.test_bug_32_a_stalled_stream_is_reclaimed_and_closed_upstream",
+            "test_sdk_blocking.test_bug_32_an_answer_that_never_begins_is_reclaimed_and_closed_upstream",
             "test_sdk_clients.test_bug_32_a_stalled_stream_is_reclaimed_and_closed_upstream",
             "test_transport.test_bug_32_a_reclaimed_stream_is_closed_at_once_and_its_reader_is_told",
             "test_transport.test_bug_32_a_reclaimed_stream_that_nobody_reads_is_closed_too",
@@ -316,7 +320,12 @@ CASES: Final = {
     75: Case(
         "Slot freed at the response head",
         (
+            "test_blocking_transport.test_bug_75_the_slot_is_held_until_the_body_has_ended",
+            "test_blocking_transport.test_bug_75_a_slot_given_back_at_the_head_would_be_noticed",
+            "test_blocking_transport.test_bug_75_whatever_goes_wrong_gives_the_slot_back",
             "test_experiment.test_bug_75_the_experiment_fails_if_slots_are_given_back_at_the_head",
+            "test_sdk_blocking.test_bug_75_a_slot_given_back_at_the_head_overshoots",
+            "test_sdk_blocking.test_bug_75_a_broken_stream_gives_the_slot_back",
             "test_sdk_clients.test_bug_75_a_slot_given_back_at_the_head_overshoots",
             "test_sdk_clients.test_bug_75_a_broken_stream_gives_the_slot_back",
             "test_transport.test_bug_75_the_slot_is_held_until_the_body_has_ended",
@@ -331,6 +340,7 @@ CASES: Final = {
     77: Case(
         "Consumer task cancelled mid-stream",
         (
+            "test_sdk_blocking.test_bug_77_an_exception_in_the_loop_over_a_stream_gives_the_slot_back",
             "test_sdk_clients.test_bug_77_a_reader_cancelled_in_its_own_code_gives_the_slot_back_though_its_task_is_kept",
             "test_transport.test_bug_77_a_request_that_fails_before_its_head_gives_the_slot_back",
             "test_transport.test_bug_77_a_request_cancelled_at_any_step_gives_the_slot_back",
