@@ -111,6 +111,19 @@ COOLING = exchange(Do((acquire("r1"), Release("r1"))), told("granted r1, release
 WAITING = exchange(
     Do((SetLimit("p", 0), acquire("r1", timeout=500))), told("queued r1"), row(limit=0, queued=1), unsettled="r1"
 )
+NESTED = replace(CONFIG, nested="queue")
+NESTED_RAISE = replace(CONFIG, nested="raise")
+CHILD = Acquire("p", "child", "b", 2, None, ("a", "b"))
+FAMILY = Do((SetLimit("p", 1), Acquire("p", "parent", "a", 1, None, ("a",)), CHILD))
+BORN = told("granted parent, queued child")
+
+
+def family(*, blocked: bool | None, config: Config = NESTED, ask: Do = FAMILY, **changes: Any) -> inv.Run:
+    """A parent that holds the only slot, and a child that waits for it."""
+    row_then = row(**{"limit": 1, "held": 1, "queued": 1, "self_blocked": blocked, **changes})
+    return run(exchange(ask, BORN, row_then, unsettled="child"), config=config)
+
+
 CLOSED = exchange(Do((acquire("r1"), Close())), told("granted r1"), row(held=1))
 
 FAULTS: list[tuple[str, Any]] = [
@@ -125,6 +138,16 @@ FAULTS: list[tuple[str, Any]] = [
     ("nobody_waits_beside_room", seen(row(queued=1))),
     ("nobody_waits_beside_room", seen(row(held=1, queued=1), Config(default_limit=2))),
     ("queue_is_within_its_bound", seen(row(limit=0, queued=3), Config(max_queued=2))),
+    ("who_waits_for_itself_waits_for_holders", seen(row(held=1), NESTED)),
+    ("who_waits_for_itself_waits_for_holders", seen(row(held=1, self_blocked=False))),
+    ("who_waits_for_itself_waits_for_holders", seen(row(limit=1, held=1, self_blocked=True), NESTED)),
+    ("who_waits_for_itself_waits_for_holders", seen(row(held=1, queued=1, paused=True, self_blocked=True), NESTED)),
+    ("who_waits_for_itself_waits_for_holders", seen(row(limit=2, held=1, queued=1, self_blocked=True), NESTED)),
+    ("who_waits_for_itself_waits_for_holders", seen(row(limit=0, queued=1, self_blocked=True), NESTED)),
+    (
+        "who_waits_for_itself_waits_for_holders",
+        seen(row(limit=2, held=2, cooling=1, queued=1, self_blocked=True), NESTED),
+    ),
     ("one_row_per_provider", inv.StatusSeen(CONFIG, (row(held=1), row(held=2)))),
     ("events_are_stamped_within_the_step", step(Do((acquire("r1"),)), told("granted r1", at=1))),
     ("events_are_stamped_within_the_step", step(Stall(500), told("recycled r1", at=200))),
@@ -133,6 +156,29 @@ FAULTS: list[tuple[str, Any]] = [
     ("refusals_name_their_operation", step(Do((Close(),)), (Refused(0, "resume", 0, "invalid"),))),
     ("refusals_name_their_operation", step(Do((Resume("p"),)), (Refused(0, "resume", 0, "closed"),) * 2)),
     ("refusals_name_their_operation", step(Do((acquire("r"),)), (Refused(0, "acquire", 0, "queue_full"),))),
+    ("refusals_name_their_operation", step(Do((CHILD,)), (Refused(0, "acquire", 0, "nested"),), config=NESTED)),
+    (
+        "refusals_name_their_operation",
+        step(Do((replace(CHILD, timeout_ms=0),)), (Refused(0, "acquire", 0, "nested"),), config=NESTED_RAISE),
+    ),
+    (
+        "who_would_wait_for_itself_is_refused",
+        step(
+            Do((CHILD,)),
+            told("queued child"),
+            row(limit=1, held=1, queued=1, self_blocked=True),
+            unsettled=("child",),
+            config=NESTED_RAISE,
+        ),
+    ),
+    ("self_blocked_follows_the_paths", family(blocked=False)),
+    ("self_blocked_follows_the_paths", family(blocked=True, ask=Do((*FAMILY.ops[:2], replace(CHILD, path=("b",)))))),
+    (
+        "self_blocked_follows_the_paths",
+        family(blocked=True, ask=Do((*FAMILY.ops[:2], replace(CHILD, conversation="a", path=("a",))))),
+    ),
+    ("self_blocked_follows_the_paths", family(blocked=True, limit=2)),
+    ("self_blocked_follows_the_paths", family(blocked=True, cooling=1)),
     (
         "a_refused_burst_changes_nothing",
         step(Do((SetLimit("p", -1),)), (Refused(0, "set_limit", 0, "invalid"),), row(limit=0)),

@@ -35,6 +35,7 @@ from provider_concurrency_spec.vocabulary import (
     Acquire,
     Advance,
     Command,
+    Config,
     Do,
     Feature,
     Hook,
@@ -54,6 +55,8 @@ PINNED = {
     "late": (690, 8877),
     "resize": (864, 14256),
     "two": (589, 8609),
+    "nested": (409, 4515),
+    "nested-raise": (323, 5087),
 }
 
 
@@ -98,7 +101,7 @@ def test_walks_take_every_edge_and_are_what_a_check_can_afford() -> None:
     assert total < 250_000
 
 
-@pytest.mark.parametrize("level", ["burst", "late", "two"])
+@pytest.mark.parametrize("level", ["burst", "late", "two", "nested-raise"])
 def test_walks_pass_through_the_states_of_the_graph(level: str) -> None:
     """The canonical form forgets only what no command can tell: a walk with real names and times stays on its path."""
     graph = graph_of(level)
@@ -272,6 +275,44 @@ def test_a_planted_fault_breaks_a_property(
     assert len(violation.commands) <= 8
 
 
+def nest_anywhere(_draft: Draft, _newcomer: Slot) -> bool:
+    return False
+
+
+def barge(draft: Draft, name: str) -> bool:
+    return bool(queue_of(draft.live.values(), name)) or draft_module.can_grant_at_once(draft, name)
+
+
+@pytest.mark.parametrize(
+    ("level", "place", "fault", "name"),
+    [
+        ("nested-raise", "must_not_nest", nest_anywhere, "refuses what would wait for itself"),
+        ("nested", "can_grant_at_once", barge, "helps the self-blocked from outside"),
+    ],
+)
+def test_a_planted_fault_of_nesting_breaks_its_property(
+    monkeypatch: pytest.MonkeyPatch, level: str, place: str, fault: Callable[..., Any], name: str
+) -> None:
+    monkeypatch.setattr(operations_module, place, fault)
+    violation = examine(explore(LEVELS[level]), [claim for claim in ALWAYS if claim.name == name]).violation
+    assert violation is not None
+    assert len(violation.commands) <= 8
+
+
+def test_kin_is_told_apart_only_where_it_matters() -> None:
+    """A slot that cools is nobody's, and who is granted has no ancestors any more."""
+    config = Config(release_cooldown_ms=20, nested="queue")
+    keys: list[Any] = []
+    for conversation, path in (("a", ("a",)), ("b", ("a", "b")), (None, ())):
+        state, _ = run(new(config), Do((Acquire("p", "r", conversation, 1, None, path),)))
+        held = canonical(state, ghosts=False)[0]
+        keys += [held, canonical(run(state, Do((Release("r"),)))[0], ghosts=False)[0]]
+    assert len(set(keys[0::2])) == 3
+    assert len(set(keys[1::2])) == 1
+    lone, nested = (run(new(config), Do((Acquire("p", "r", "b", 1, None, path),)))[0] for path in ((), ("a", "b")))
+    assert canonical(lone, ghosts=False) == canonical(nested, ghosts=False)
+
+
 def test_a_model_whose_timers_never_fire_breaks_a_property() -> None:
     def stuck(state: State, command: Command) -> tuple[State, Reply]:
         if isinstance(command, Do):
@@ -307,9 +348,9 @@ def test_random_runs_go_everywhere() -> None:
                     seen[event.kind] += 1
     words = [
         "granted", "queued", "timed_out", "cancelled", "rejected", "released", "reclaimed", "recycled", "Paused",
-        "Resumed", "SlotShown", "invalid", "closed", "queue_full", "Do", "Advance", "Stall", "Acquire", "TryAcquire",
-        "Release", "Cancel", "Touch", "Inspect", "SetLimit", "RemoveLimit", "SetCooldown", "RateLimited", "Resume",
-        "Hook", "Close",
+        "Resumed", "SlotShown", "invalid", "closed", "queue_full", "nested", "Do", "Advance", "Stall", "Acquire",
+        "TryAcquire", "Release", "Cancel", "Touch", "Inspect", "SetLimit", "RemoveLimit", "SetCooldown", "RateLimited",
+        "Resume", "Hook", "Close",
     ]  # fmt: skip
     assert [word for word in words if seen[word] < 5] == []
 

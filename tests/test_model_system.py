@@ -572,6 +572,7 @@ def refusals() -> list[tuple[str, Raw]]:
     cases += [("slot_timeout_ms", bad) for bad in [*BAD_DURATIONS, 0]]
     cases += [(name, 0) for name in ("watchdog_interval_ms", "default_pause_ms", "max_pause_ms")]
     cases += [(name, bad) for name in ("max_queued", "default_limit") for bad in BAD_COUNTS]
+    cases += [("nested", bad) for bad in ("refuse", "", True, 1)]
     cases += [("min_pause_ms", 101), ("default_pause_ms", 1001), ("max_pause_ms", 99)]
     return cases
 

@@ -150,6 +150,36 @@ def test_nst_1_a_child_task_inherits_the_path(make: Make) -> None:
     assert world.figures() == (0, 1, 0, 0)
 
 
+def test_nst_1_a_block_that_has_ended_is_no_ancestor(make: Make) -> None:
+    """A task may outlive the block that it was started in, or that its own block stands in."""
+    world = make(limits={"p": 1})
+    world.hold(conversation_id="a")
+    go = asyncio.Event()
+
+    async def outlive() -> None:
+        await go.wait()
+        await world.manager.acquire("p", conversation_id="b")
+
+    async def outlive_in_a_block() -> None:
+        with conversation("c"):
+            await outlive()
+
+    with conversation("a"):
+        tasks = [world.loop.start(outlive()), world.loop.start(outlive_in_a_block())]
+        world.loop.settle()
+    go.set()
+    world.loop.settle()
+    status = world.status()
+    assert status is not None
+    assert status.queued == 2
+    assert not is_blocked(world)
+    innermost(world, "a", "b")
+    assert is_blocked(world)
+    for task in tasks:
+        task.cancel()
+    world.loop.settle()
+
+
 def test_nst_1_raise_instead_of_queueing(make: Make) -> None:
     world = make(limits={"p": 1, "q": 1}, nested="raise")
     parent = world.hold(conversation_id="a")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from provider_concurrency import port
+from provider_concurrency import port, threading_port
 from provider_concurrency.port import Port, serve
 
 CONFIG = {
@@ -240,3 +240,28 @@ def test_serve_ends_with_the_input() -> None:
     out = io.StringIO()
     serve(io.StringIO('{"id": 1, "cmd": "hello"}\n{"id": 2, "cmd": "bye"}\n{"id": 3, "cmd": "hello"}\n'), out)
     assert [json.loads(line)["id"] for line in out.getvalue().splitlines()] == [1]
+
+
+# -- nesting (NST-1) -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Port, threading_port.Port])
+def test_nst_1_a_path_is_the_blocks_around_an_acquire(kind: type[Port]) -> None:
+    it = kind()
+    it.handle({"id": 1, "cmd": "new", "config": {**CONFIG, "nested": "queue"}})
+    ops = [
+        {"op": "set_limit", "provider": "p", "limit": 1},
+        ask("r1", conversation="a", path=["a"]), ask("r2", conversation="b", path=["a", "b"]),
+    ]  # fmt: skip
+    reply = it.handle({"id": 2, "cmd": "do", "ops": ops})
+    assert reply["status"] == [row(in_flight=1, held=1, queued=1, self_blocked=True)]
+    it.shut()
+
+
+@pytest.mark.parametrize("kind", [Port, threading_port.Port])
+def test_nst_1_without_nested_no_row_tells_it(kind: type[Port]) -> None:
+    it = kind()
+    it.handle({"id": 1, "cmd": "new", "config": CONFIG})
+    reply = it.handle({"id": 2, "cmd": "do", "ops": [{"op": "set_limit", "provider": "p", "limit": 1}, ask("r1")]})
+    assert reply["status"] == [row(in_flight=1, held=1)]
+    it.shut()

@@ -18,7 +18,7 @@ from provider_concurrency_model.check.case import case_of_commands
 from provider_concurrency_model.check.counterexample import counterexample_of, counterexample_to_json
 from provider_concurrency_model.check.drive import Failed, drive
 from provider_concurrency_model.check.expect import Expectations, Known, expectations_to_json
-from provider_concurrency_model.check.judge import ALL_LEVELS, LEVELS
+from provider_concurrency_model.check.judge import LEVELS
 from provider_concurrency_model.check.subject import InProcess, Session
 from provider_concurrency_model.random_runs import random_run
 from provider_concurrency_spec.scenarios import load_all, scenario_to_json
@@ -52,6 +52,7 @@ EVENTS: list[dict[str, Any]] = [
     {"event": "paused", "at_ms": 0, "provider": "p", "requested_ms": None, "applied_ms": 0},
     {"event": "resumed", "at_ms": 2**53 - 1, "provider": "p"},
     {"event": "error", "at_ms": 0, "op": "set_limit", "index": 0, "kind": "invalid"},
+    {"event": "error", "at_ms": 0, "op": "acquire", "index": 1, "kind": "nested"},
     *({"event": "slot", "at_ms": 6, "request": "r", "state": state, "reclaimed": True} for state in SLOT_STATES),
 ]
 
@@ -67,7 +68,7 @@ def test_each_is_a_schema(name: SchemaName) -> None:
 
 def test_the_words_are_the_vocabularys() -> None:
     assert load_schema("words")["$defs"]["feature"]["enum"] == list(FEATURES)
-    assert load_schema("words")["$defs"]["level"]["enum"] == list(ALL_LEVELS)
+    assert load_schema("words")["$defs"]["level"]["enum"] == list(LEVELS)
     assert load_schema("operation")["properties"]["op"]["enum"] == list(OPERATION_NAMES.values())
 
 
@@ -75,12 +76,15 @@ GOOD: list[tuple[SchemaName, Any]] = [
     ("request", {"id": 0, "cmd": "hello", "protocol": 1, "spec": "1.0"}),
     ("request", {"id": 1, "cmd": "new", "config": CONFIG}),
     ("request", {"id": 2, "cmd": "do", "ops": [{"op": "set_limit", "provider": "p", "limit": "NaN"}, ACQUIRE]}),
+    ("request", {"id": 1, "cmd": "new", "config": {**CONFIG, "nested": "raise"}}),
+    ("request", {"id": 2, "cmd": "do", "ops": [{**ACQUIRE, "path": []}, {**ACQUIRE, "path": ["a", ""]}]}),
     ("request", {"id": 3, "cmd": "advance", "ms": 200}),
     ("request", {"id": 4, "cmd": "stall", "ms": 0}),
     ("request", {"id": 9, "cmd": "bye"}),
     ("hello", HELLO),
     ("hello", {**HELLO, "features": ["cancel", "levitate"], "more": 1}),
     ("reply", REPLY),
+    ("reply", {**REPLY, "status": [{**ROW, "self_blocked": True}]}),
     ("reply", {**REPLY, "log": "unknown members are ignored"}),
     ("reply", {"id": 7, "skip": {"feature": "touch"}}),
     ("reply", {"id": 7, "error": {"message": "no"}}),
@@ -102,6 +106,9 @@ BAD: list[tuple[SchemaName, Any, str]] = [
     ("request", {"id": 1, "cmd": "new", "config": {"max_queued": 1}}, "config: "),
     ("request", {"id": 2, "cmd": "do", "ops": [{"op": "acquire", "provider": "p"}]}, "ops[0]: 'request'"),
     ("request", {"id": 2, "cmd": "do", "ops": [{"op": "release", "request": 1}]}, "ops[0].request: 1"),
+    ("request", {"id": 1, "cmd": "new", "config": {"nested": "raise"}}, "config: "),
+    ("request", {"id": 2, "cmd": "do", "ops": [{**ACQUIRE, "path": "a"}]}, "ops[0].path: 'a'"),
+    ("request", {"id": 2, "cmd": "do", "ops": [{**ACQUIRE, "path": [1]}]}, "ops[0].path[0]: 1"),
     ("request", {"id": 3, "cmd": "advance", "ms": -1}, "ms: -1"),
     ("request", {"id": 3, "cmd": "advance", "ms": 1.5}, "ms: 1.5"),
     ("hello", {**HELLO, "protocol": 2}, "protocol: "),
@@ -113,6 +120,7 @@ BAD: list[tuple[SchemaName, Any, str]] = [
     ("reply", {**REPLY, "events": [{**GRANTED, "at_ms": True}]}, "events[0].at_ms: True"),
     ("reply", {**REPLY, "events": [{**GRANTED, "event": "gone"}]}, "events[0].event: 'gone'"),
     ("reply", {**REPLY, "status": [{**ROW, "held": None}]}, "status[0].held: None"),
+    ("reply", {**REPLY, "status": [{**ROW, "self_blocked": None}]}, "status[0].self_blocked: None"),
     ("reply", {**REPLY, "unsettled": ["r1", "r1"]}, "unsettled: "),
     ("reply", {**REPLY, "timers": -1}, "timers: -1"),
     ("reply", {"id": 7, "skip": "touch"}, "skip: 'touch'"),
@@ -150,7 +158,7 @@ def spoil(value: Any) -> list[tuple[str, Callable[[Any], Any]]]:
 
 def test_schema_and_codec_refuse_the_same_replies() -> None:
     """Where one is stricter it is the schema, and only so: no negative numbers, no name twice, no requested text."""
-    for parts, place in ((EVENTS, "events"), ([ROW], "status")):
+    for parts, place in ((EVENTS, "events"), ([ROW, {**ROW, "self_blocked": False}], "status")):
         for part in parts:
             for told, way in spoil(part):
                 reply = copy.deepcopy(REPLY)

@@ -25,7 +25,7 @@ RAW = st.one_of(
 CONVERSATIONS = st.none() | NAMES
 
 PLAIN_OPERATIONS: st.SearchStrategy[v.Operation] = st.one_of(
-    st.builds(v.Acquire, NAMES, NAMES, CONVERSATIONS, RAW, RAW),
+    st.builds(v.Acquire, NAMES, NAMES, CONVERSATIONS, RAW, RAW, st.lists(NAMES, max_size=3).map(tuple)),
     st.builds(v.TryAcquire, NAMES, NAMES, CONVERSATIONS, RAW),
     st.builds(v.Release, NAMES),
     st.builds(v.Cancel, NAMES),
@@ -61,13 +61,14 @@ EVENTS: st.SearchStrategy[v.Event] = st.one_of(
         WHOLE,
         st.sampled_from(sorted(v.OPERATION_NAMES.values())),
         WHOLE,
-        st.sampled_from(["invalid", "closed", "queue_full"]),
+        st.sampled_from(["invalid", "closed", "queue_full", "nested"]),
     ),
     st.builds(v.SlotShown, WHOLE, NAMES, st.sampled_from(v.SLOT_STATES), st.booleans()),
 )
 ROWS = st.builds(
-    v.StatusRow, NAMES, st.none() | WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, st.booleans(), st.none() | WHOLE
-)
+    v.StatusRow, NAMES, st.none() | WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, st.booleans(), st.none() | WHOLE,
+    st.none() | st.booleans(),
+)  # fmt: skip
 REPLIES = st.builds(
     v.Reply,
     st.lists(EVENTS, max_size=4).map(tuple),
@@ -101,7 +102,7 @@ def test_a_reply_survives_the_wire(reply: v.Reply) -> None:
     assert v.reply_from_json(over_the_wire(v.reply_to_json(reply))) == reply
 
 
-@given(st.builds(v.Config, *[RAW] * 8))
+@given(st.builds(v.Config, *[RAW] * 9))
 def test_a_configuration_survives_the_wire(config: v.Config) -> None:
     sent = over_the_wire(v.config_to_json(config))
     assert v.config_from_json(sent) == config
@@ -114,6 +115,7 @@ def test_a_configuration_survives_the_wire(config: v.Config) -> None:
         "max_pause_ms",
         "max_queued",
         "default_limit",
+        *([] if config.nested is None else ["nested"]),
     ]
 
 
@@ -157,6 +159,16 @@ def test_an_operation_may_leave_out_what_has_a_default() -> None:
     assert v.operation_from_json({"op": "hook", "on": "queued", "provider": "p"}) == v.Hook("queued", "p")
 
 
+def test_what_nesting_adds_is_on_the_wire_only_where_it_says_something() -> None:
+    """So that protocol 1 is to the letter what it was for a port that lacks the feature."""
+    assert "path" not in v.operation_to_json(v.Acquire("p", "r", None, 1))
+    assert v.operation_to_json(v.Acquire("p", "r", None, 1, None, ("a", "")))["path"] == ["a", ""]
+    assert "nested" not in v.config_to_json(v.Config())
+    assert v.config_to_json(v.Config(nested="raise"))["nested"] == "raise"
+    assert "self_blocked" not in ROW
+    assert v.status_row_to_json(v.StatusRow("p", 1, 1, 1, 0, 0, 0, False, None, False))["self_blocked"] is False
+
+
 def test_unknown_fields_of_messages_are_ignored() -> None:
     assert v.operation_from_json({"op": "release", "request": "r", "later": 1}) == v.Release("r")
     assert v.event_from_json({"event": "resumed", "at_ms": 0, "provider": "p", "later": 1}) == v.Resumed(0, "p")
@@ -180,6 +192,28 @@ GRANTED: dict[str, Any] = v.event_to_json(v.SlotEvent("granted", 0, "p", "r"))
         ({"op": "release", "request": 3}, "request"),
         ({"op": "set_limit", "provider": None, "limit": 1}, "provider"),
         ({"op": "acquire", "provider": "p", "request": "r"}, "conversation"),
+        (
+            {
+                "op": "acquire",
+                "provider": "p",
+                "request": "r",
+                "conversation": None,
+                "prompt_started_at": 1,
+                "path": "ab",
+            },
+            "path",
+        ),
+        (
+            {
+                "op": "acquire",
+                "provider": "p",
+                "request": "r",
+                "conversation": None,
+                "prompt_started_at": 1,
+                "path": [1],
+            },
+            "path",
+        ),
         ({"op": "hook", "on": "queued", "provider": "p", "do": "close"}, "do"),
         ({"op": "hook", "on": "queued", "provider": "p", "do": [{"op": "borrow"}]}, "borrow"),
     ],
@@ -249,6 +283,14 @@ def test_a_malformed_row_is_refused(key: str, value: Any) -> None:
         v.status_row_from_json({name: item for name, item in ROW.items() if name != key})
 
 
+@pytest.mark.parametrize("value", [None, 0, "no"])
+def test_a_malformed_self_blocked_is_refused(value: Any) -> None:
+    """It may be left out, and is a bool where it stands."""
+    assert v.status_row_from_json(ROW).self_blocked is None
+    with pytest.raises(v.MalformedError, match="self_blocked"):
+        v.status_row_from_json({**ROW, "self_blocked": value})
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [
@@ -275,4 +317,4 @@ def test_a_misspelt_setting_is_refused() -> None:
 
 def test_every_operation_has_a_name_and_every_feature_is_listed_once() -> None:
     assert len(set(v.OPERATION_NAMES.values())) == len(v.OPERATION_NAMES) == 14
-    assert len(set(v.FEATURES)) == len(v.FEATURES) == 13
+    assert len(set(v.FEATURES)) == len(v.FEATURES) == 14

@@ -9,7 +9,7 @@ reaches it: tasks that an SDK starts inherit it, other tasks don't see it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -77,6 +77,14 @@ def conversation(
 def current_conversation() -> Conversation | None:
     """The innermost conversation of the running task, or None."""
     return _current.get()
+
+
+def open_blocks() -> Iterator[Conversation]:
+    """The path of the running task (NST-1): the blocks around it that haven't ended, the innermost one first."""
+    block = _find_open(_current.get())
+    while block is not None:
+        yield block
+        block = _find_open(block.parent)
 
 
 def _find_open(block: Conversation | None) -> Conversation | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from provider_concurrency._tags import QUEUED
-from provider_concurrency.context import current_conversation
+from provider_concurrency.context import open_blocks
 
 if TYPE_CHECKING:
     from provider_concurrency.provider import Provider
@@ -24,17 +24,13 @@ if TYPE_CHECKING:
 
 def note_ancestors(slot: Slot) -> None:
     """Keeps with a request that queues who encloses it; to be called where its caller called acquire."""
-    block = current_conversation()
-    if block is None:
+    path = [block.id for block in open_blocks()]
+    if not path:
         return
-    own = block.id if slot.conversation_id is None else slot.conversation_id
-    ancestors: set[str] = set()
-    while block is not None:
-        if block.id is not None and block.id != own:
-            ancestors.add(block.id)
-        block = block.parent
+    own = path[0] if slot.conversation_id is None else slot.conversation_id
+    ancestors = frozenset(each for each in path if each is not None and each != own)
     if ancestors:
-        slot._ancestors = frozenset(ancestors)
+        slot._ancestors = ancestors
 
 
 def ancestors_of(slot: Slot) -> frozenset[str]:

@@ -11,10 +11,11 @@ import json
 import platform
 import sys
 from contextlib import AbstractContextManager
+from contextvars import Context
 from typing import IO, Any, ClassVar, cast
 
 from provider_concurrency import ConcurrencyManager, Slot
-from provider_concurrency.session import HookError, Message, Session
+from provider_concurrency.session import HookError, Message, Session, within_blocks
 from provider_concurrency.surface import Surface
 from provider_concurrency.testing import VirtualLoop
 from provider_concurrency_spec.vocabulary import (
@@ -157,7 +158,8 @@ class _Session(Session):
         name, index = op["request"], self.index
         was_open = not self.manager._closed  # its own callback may close the manager
         self._expect_number(name)
-        task = self.loop.start(self.manager.acquire(op["provider"], **self._read_acquire(op)))
+        # In a context of its own: a hook's acquire isn't inside the blocks of the one whose callback makes it.
+        task = Context().run(self._start, op)
         if not task.done():
             self.tasks[name] = task
         elif not task.cancelled():
@@ -166,6 +168,10 @@ class _Session(Session):
                 self.slots[name] = task.result()
             else:
                 self._judge_error(error, index, was_open=was_open)
+
+    def _start(self, op: Message) -> asyncio.Task[Slot]:
+        with within_blocks(op):
+            return self.loop.start(self.manager.acquire(op["provider"], **self._read_acquire(op)))
 
     def _cancel(self, name: str) -> None:
         if name in self.tasks:

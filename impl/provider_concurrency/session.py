@@ -9,10 +9,11 @@ from __future__ import annotations
 import abc
 import logging
 import math
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from provider_concurrency.errors import ManagerClosedError, QueueFullError
+from provider_concurrency.context import conversation
+from provider_concurrency.errors import ManagerClosedError, NestedAcquireError, QueueFullError
 from provider_concurrency.slot import Slot
 from provider_concurrency.surface import Surface
 
@@ -37,6 +38,14 @@ def read_seconds(value: Any) -> Any:
     return number / 1000 if isinstance(number, int | float) and not isinstance(number, bool) else number
 
 
+def within_blocks(op: Message) -> ExitStack:
+    """The conversation blocks around an acquire, the outermost first (NST-1); to be entered where it is called."""
+    blocks = ExitStack()
+    for conversation_id in op.get("path", ()):
+        blocks.enter_context(conversation(conversation_id))
+    return blocks
+
+
 class HookError(Exception):
     """Thrown from a callback because a hook says so."""
 
@@ -55,6 +64,7 @@ class Session(abc.ABC):
         self.ends: dict[str, str] = {}  # last event of a request whose caller never had a slot
         self.hooks: list[Message] = []
         self.index = 0
+        self.tells_nesting = "nested" in config
         self.manager = self._make_manager(
             default_limit=read_number(config["default_limit"]),
             release_cooldown=read_seconds(config["release_cooldown_ms"]),
@@ -64,6 +74,7 @@ class Session(abc.ABC):
             min_pause=read_seconds(config["min_pause_ms"]),
             max_pause=read_seconds(config["max_pause_ms"]),
             max_queued=read_number(config["max_queued"]),
+            nested=config.get("nested", "queue"),
             clock=self._now_ns,
             wall_clock=lambda: 1.0e9 + self._now_ns() / 1e9 + self.wall_jump,
             observer=self._observe,
@@ -135,7 +146,7 @@ class Session(abc.ABC):
 
     def report(self) -> Message:
         """What the manager told since the last reply, and how it stands."""
-        rows = [
+        rows: list[Message] = [
             {
                 "provider": status.provider,
                 "limit": status.limit,
@@ -146,6 +157,7 @@ class Session(abc.ABC):
                 "queued": status.queued,
                 "paused": status.paused,
                 "paused_for_ms": None if status.paused_for is None else round(status.paused_for * 1000),
+                **({"self_blocked": status.self_blocked} if self.tells_nesting else {}),
             }
             for status in self.manager.get_status_all().values()
         ]
@@ -164,6 +176,8 @@ class Session(abc.ABC):
             self._refuse(op, index, "closed")
         except QueueFullError:
             self._refuse(op, index, "queue_full")
+        except NestedAcquireError:
+            self._refuse(op, index, "nested")
         except (TypeError, ValueError):
             self._refuse(op, index, "invalid")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from provider_concurrency import port
 from provider_concurrency._tags import QUEUED
 from provider_concurrency.delivery import SharedDeliveryLine
-from provider_concurrency.session import HookError, Message, Session
+from provider_concurrency.session import HookError, Message, Session, within_blocks
 from provider_concurrency.slot import Slot
 from provider_concurrency.threading import ConcurrencyManager
 from provider_concurrency.wake import WakeThread
@@ -230,7 +230,13 @@ class _Session(Session):
         was_open = not self.manager._closed  # its own callback may close the manager
         self._expect_number(name)
         arguments = self._read_acquire(op)
-        caller = Caller(lambda: self.manager.acquire(op["provider"], **arguments))
+
+        def acquire() -> Slot:
+            with within_blocks(op):
+                slot: Slot = self.manager.acquire(op["provider"], **arguments)
+                return slot
+
+        caller = Caller(acquire)
         caller.start_quietly()
         self.callers[name] = caller
         self._settle()

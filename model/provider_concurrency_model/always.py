@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from provider_concurrency_spec.vocabulary import (
+    Acquire,
     Advance,
     Close,
     Do,
@@ -20,7 +21,7 @@ from provider_concurrency_spec.vocabulary import (
 )
 
 from .graph import Step
-from .properties import Property, flat, in_flight, own_or_default, told
+from .properties import Property, flat, in_flight, own_or_default, told, waits_for_itself
 from .state import find_provider, find_slot
 
 TABLE: Final[dict[str | None, dict[str, str]]] = {
@@ -256,6 +257,31 @@ def keeps_providers_apart(step: Step) -> bool:
     )
 
 
+def helps_the_self_blocked_from_outside(step: Step) -> bool:
+    """NST-1: where a provider waits for itself, nobody is granted unless a holder gave up or the limit was changed."""
+    gone = {event.request for event in (*told(step, "released"), *told(step, "reclaimed"))}
+    freed = {slot.provider for slot in step.before.slots if slot.request in gone}
+    freed |= {item.provider for item in flat(step.command) if isinstance(item, SetLimit | RemoveLimit)}
+    granted = {event.provider for event in told(step, "granted")}
+    return not any(
+        waits_for_itself(step.before, item) for item in step.before.providers if item.name in granted - freed
+    )
+
+
+def refuses_what_would_wait_for_itself(step: Step) -> bool:
+    """NST-1: with nested="raise" no acquire that has ancestors queues and leaves its provider waiting for itself.
+
+    Asked of a command that is one acquire: the last of several may come to wait for itself by what comes after it.
+    """
+    match step.command:
+        case Do((Acquire(name, request),)) if step.before.settings.nested == "raise":
+            queued = [slot for slot in step.after.slots if slot.request == request and slot.state == "queued"]
+            nests = any(slot.ancestors for slot in queued)
+            return not nests or not waits_for_itself(step.after, find_provider(step.after, name))
+        case _:
+            return True
+
+
 ALWAYS: Final = (
     Property("keeps the limit", ("ADM-6", "LIM-2"), keeps_the_limit),
     Property("conserves work", ("ADM-5", "ADM-2"), conserves_work, is_of_state=True),
@@ -273,4 +299,6 @@ ALWAYS: Final = (
     Property("refuses without a trace", ("TIM-3", "ADM-7", "CLO-2"), refuses_without_a_trace),
     Property("tells time forward", ("TIM-1", "TIM-2"), tells_time_forward),
     Property("keeps providers apart", ("ORD-2", "PAU-3"), keeps_providers_apart),
+    Property("helps the self-blocked from outside", ("NST-1",), helps_the_self_blocked_from_outside),
+    Property("refuses what would wait for itself", ("NST-1",), refuses_what_would_wait_for_itself),
 )

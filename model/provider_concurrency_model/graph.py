@@ -66,15 +66,15 @@ def canonical(state: State, *, ghosts: bool) -> tuple[Key, tuple[str, ...]]:
     """A key that two states share iff no command can tell them apart, and the requests' names in canonical order."""
     now_ms = state.now_ms
     timeout_ms = state.settings.slot_timeout_ms
-    rows: list[tuple[str, int, int | float, int, int, int, str]] = []
+    rows: list[tuple[str, int, int | float, int, int, int, Key, str]] = []
     for slot in state.slots:
         rank = _RANK[slot.state]
         left_ms = -1 if slot.deadline_ms is None else slot.deadline_ms - now_ms
         age_ms = 0 if rank != 1 or timeout_ms is None else -min(now_ms - slot.touched_ms, timeout_ms + 1)
         started, arrival = (slot.prompt_started_at, slot.arrival) if rank == 0 else (0, 0)
-        rows.append((slot.provider, rank, started, arrival, left_ms, age_ms, slot.request))
+        rows.append((slot.provider, rank, started, arrival, left_ms, age_ms, kinship(slot), slot.request))
     rows.sort()
-    names = tuple([row[6] for row in rows])
+    names = tuple([row[7] for row in rows])
     providers = [
         (
             item.name,
@@ -91,8 +91,20 @@ def canonical(state: State, *, ghosts: bool) -> tuple[Key, tuple[str, ...]]:
     if ghosts and state.ended:
         last = state.ended[-1]
         ghost, names = (last.state, last.was_reclaimed), (*names, last.request)
-    slots = tuple([(row[0], row[1], row[2], row[4], row[5]) for row in rows])
+    slots = tuple([(row[0], row[1], row[2], row[4], row[5], row[6]) for row in rows])
     return (state.is_closed, phase_ms, tuple(providers), slots, ghost), names
+
+
+def kinship(slot: Slot) -> Key:
+    """What NST-1 may still ask about a slot: whose a waiter and a holder is, and of a waiter its ancestors."""
+    whose = () if slot.conversation is None else (slot.conversation,)
+    match slot.state:
+        case "queued":
+            return (whose, tuple(sorted(slot.ancestors))) if whose or slot.ancestors else ()
+        case "held":
+            return whose
+        case _:
+            return ()
 
 
 def rebuild(state: State, names: Sequence[str]) -> State:
@@ -118,6 +130,8 @@ def rebuild(state: State, names: Sequence[str]) -> State:
                 grant=0 if slot.state == "queued" else place + 1,
                 is_delivered=slot.is_delivered,
                 was_reclaimed=slot.was_reclaimed,
+                conversation=slot.conversation if slot.state in ("queued", "held") else None,
+                ancestors=slot.ancestors if slot.state == "queued" else frozenset(),
             )
         )
     has_ghost = len(names) > len(slots)
@@ -304,8 +318,8 @@ def rename(operation: Operation, names: dict[str, str]) -> Operation:
             return Release(names[request])
         case Cancel(request):
             return Cancel(names[request])
-        case Acquire(provider, request, conversation, prompt, timeout_ms):
-            return Acquire(provider, names[request], conversation, prompt, timeout_ms)
+        case Acquire(provider, request, conversation, prompt, timeout_ms, path):
+            return Acquire(provider, names[request], conversation, prompt, timeout_ms, path)
         case TryAcquire(provider, request, conversation, prompt):
             return TryAcquire(provider, names[request], conversation, prompt)
         case Touch(request):

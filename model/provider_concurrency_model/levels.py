@@ -9,6 +9,7 @@ once, which values the commands carry, how time passes. Everything within the bo
 * `late`: the loop is blocked past one deadline, or past several.
 * `resize`: limits, cooldowns, a default limit, a bounded queue.
 * `two`: two providers, which must not touch each other.
+* `nested`, `nested-raise`: conversations inside conversations, which wait for themselves or are refused.
 
 Commands name requests by place: "0", "1", ... are the live ones in the order of a canonical state, "-" the last one
 that ended, "+1" and "+2" new ones. A release or touch of a grant that is not delivered is never among them.
@@ -53,7 +54,13 @@ from .system import step
 LAST_ENDED: Final = "-"
 """The name of the request that ended last."""
 
+Kin: TypeAlias = tuple[str | None, tuple[str, ...]]
+
 Clock: TypeAlias = Literal["deadline", "ticks", "late"]
+
+
+KIN: Final[tuple[Kin, ...]] = (("a", ("a",)), ("b", ("a", "b")), ("a", ("b", "a")), (None, ("a", "b")))
+"""An outermost one, one inside it, the two the other way round, and one that doesn't say whose its slot is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,8 @@ class Bounds:
     """Whether the request that ended last is released, touched, cancelled and inspected again."""
     hooks: bool = False
     """Whether callbacks call back."""
+    kin: tuple[Kin, ...] = ((None, ()),)
+    """Who asks: a conversation, and the path of the blocks around it."""
     features: frozenset[Feature] = frozenset(FEATURES)
     """Commands that need another feature are left out."""
 
@@ -160,6 +169,28 @@ LEVELS: Final[Mapping[str, Bounds]] = MappingProxyType(
                 retries=(20, 40),
                 setup=(Do((SetLimit("p", 1), SetLimit("q", 1))),),
                 providers=("p", "q"),
+            ),
+            Bounds(
+                level="nested",
+                config=Config(20, None, 50, 20, 0, 100, None, None, "queue"),
+                live=3,
+                prompts=(1,),
+                timeouts=(None,),
+                retries=(),
+                setup=(Do((SetLimit("p", 2),)),),
+                limits=(0, 2),
+                kin=KIN,
+            ),
+            Bounds(
+                level="nested-raise",
+                config=Config(20, None, 50, 20, 0, 100, 2, None, "raise"),
+                live=3,
+                prompts=(1,),
+                timeouts=(None, 0),
+                retries=(),
+                setup=(Do((SetLimit("p", 2),)),),
+                limits=(0, 2),
+                kin=KIN,
             ),
         )
     }
@@ -245,9 +276,10 @@ def requests(bounds: Bounds, state: State, name: str, fresh: str) -> Iterator[Op
     """Each kind of acquire, as long as the number of live requests stays within the bounds."""
     for prompt in bounds.prompts:
         for timeout_ms in bounds.timeouts:
-            operation = Acquire(name, fresh, None, prompt, timeout_ms)
-            if stays_within(bounds, state, operation):
-                yield operation
+            for conversation, path in bounds.kin:
+                operation = Acquire(name, fresh, conversation, prompt, timeout_ms, path)
+                if stays_within(bounds, state, operation):
+                    yield operation
     if bounds.tries:
         attempt = TryAcquire(name, fresh, None, bounds.prompts[0])
         if stays_within(bounds, state, attempt):
@@ -296,10 +328,13 @@ def due_in(state: State) -> list[int]:
 def features_of(operation: Operation) -> frozenset[Feature]:
     """The optional features that a subject needs for an operation."""
     match operation:
-        case Acquire(timeout_ms=None) | Release() | SetLimit() | RemoveLimit() | RateLimited() | Close():
+        case Acquire(timeout_ms=None, path=()) | Release() | SetLimit() | RemoveLimit() | RateLimited() | Close():
             return frozenset()
         case Acquire():
-            return frozenset({"timeout"})
+            asked: set[Feature] = set() if operation.timeout_ms is None else {"timeout"}
+            if operation.path:
+                asked.add("nesting")
+            return frozenset(asked)
         case TryAcquire():
             return frozenset({"try_acquire"})
         case Cancel():

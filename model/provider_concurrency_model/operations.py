@@ -33,6 +33,7 @@ from provider_concurrency_spec.vocabulary import (
 )
 
 from .draft import Draft, admit, apply_due, can_grant_at_once, end, end_pause, grant, is_stateless, start_cooldown
+from .nesting import find_ancestors, is_self_blocked
 from .state import ArmedHook, Slot, cooldown_in_force, queue_of
 from .validation import (
     InvalidConfigError,
@@ -104,11 +105,19 @@ def request_slot(draft: Draft, operation: Acquire | TryAcquire) -> Slot:
     started: int | float = WALL_CLOCK_S + draft.now_ms / 1000
     if operation.prompt_started_at is not None:
         started = read_real("prompt_started_at", operation.prompt_started_at)
-    return Slot(operation.request, operation.provider, started, draft.arrivals + 1, "queued")
+    return Slot(
+        request=operation.request,
+        provider=operation.provider,
+        prompt_started_at=started,
+        arrival=draft.arrivals + 1,
+        state="queued",
+        conversation=operation.conversation,
+        ancestors=find_ancestors(operation),
+    )
 
 
 def acquire(draft: Draft, operation: Acquire, index: int) -> None:
-    """ADM-1, ADM-7, CAN-3: granted at once, timed out at once, refused by a full queue, or queued."""
+    """ADM-1, ADM-7, CAN-3, NST-1: granted or timed out at once, refused by a full queue or as nested, or queued."""
     timeout_ms = None if operation.timeout_ms is None else read_duration("timeout", operation.timeout_ms)
     slot = request_slot(draft, operation)
     name = operation.provider
@@ -116,6 +125,9 @@ def acquire(draft: Draft, operation: Acquire, index: int) -> None:
     can_grant = can_grant_at_once(draft, name)
     if not can_grant and timeout_ms != 0 and is_queue_full(draft, name):
         refuse(draft, operation, index, "queue_full")
+        return
+    if not can_grant and timeout_ms != 0 and must_not_nest(draft, slot):
+        refuse(draft, operation, index, "nested")
         return
     draft.arrivals = slot.arrival
     if can_grant:
@@ -133,6 +145,15 @@ def is_queue_full(draft: Draft, name: str) -> bool:
     """ADM-7: as many wait as may, whatever the newcomer's place would be."""
     max_queued = draft.settings.max_queued
     return max_queued is not None and len(queue_of(draft.live.values(), name)) >= max_queued
+
+
+def must_not_nest(draft: Draft, newcomer: Slot) -> bool:
+    """NST-1: with nested="raise" nobody queues who has ancestors and with whom the provider would be self-blocked."""
+    return (
+        draft.settings.nested == "raise"
+        and bool(newcomer.ancestors)
+        and is_self_blocked(draft, newcomer.provider, newcomer)
+    )
 
 
 def call_on_queued(draft: Draft, slot: Slot) -> None:

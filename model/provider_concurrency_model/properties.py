@@ -78,6 +78,18 @@ def own_or_default(state: State, provider: Provider) -> int | None:
     return state.settings.default_limit if provider.limit is None else provider.limit
 
 
+def waits_for_itself(state: State, provider: Provider) -> bool:
+    """NST-1: every slot that counts is held, by an ancestor of one who waits, and there are as many as may be."""
+    limit = own_or_default(state, provider)
+    waiting = [slot for slot in state.slots if slot.provider == provider.name and slot.state == "queued"]
+    counting = [slot for slot in state.slots if slot.provider == provider.name and slot.state in IN_FLIGHT]
+    if not waiting or not counting or limit is None or len(counting) < limit:
+        return False
+    return all(
+        slot.state == "held" and any(slot.conversation in waiter.ancestors for waiter in waiting) for slot in counting
+    )
+
+
 def flat(command: Command) -> list[Operation]:
     """The operations of a command, those of its hooks included."""
     found: list[Operation] = []

@@ -60,6 +60,8 @@ COOLDOWNS: Final[tuple[Raw, ...]] = (None, 0, 1, 7, 200)
 BAD_COOLDOWNS: Final[tuple[Raw, ...]] = (-1, "NaN", "Infinity", True, 10**12 + 1)
 RETRIES: Final[tuple[Raw, ...]] = (None, None, 0, 1, 2, 10, 11, 300, -1, "NaN", "Infinity", "-Infinity", True, "soon")
 
+PATHS: Final[tuple[tuple[str, ...], ...]] = ((), (), ("c1",), ("c1", "c2"), ("c2", "c1"), ("c1", "", "c3"), ("c2",) * 2)
+
 LONGEST_ADVANCE_MS: Final = 5_000
 """Longer waits are stalls: an advance fires every sweep on its way."""
 
@@ -76,6 +78,7 @@ def random_config(rng: random.Random, features: frozenset[Feature]) -> Config:
         max_pause_ms=rng.choice((default_pause, 150, 21_600_000)),
         max_queued=rng.choice((None, None, 0, 1, 3)) if "max_queued" in features else None,
         default_limit=rng.choice((None, None, 0, 1, 2)) if "default_limit" in features else None,
+        nested=rng.choice((None, "queue", "raise")) if "nesting" in features else None,
     )
 
 
@@ -163,7 +166,7 @@ class Maker:
             return Close()
         lot = self.rng.random()
         if lot < 0.34:
-            return self.request()
+            return self.request(state)
         if lot < 0.56 and held:
             return Release(self.pick(held).request)
         if lot < 0.66 and state.slots:
@@ -180,14 +183,27 @@ class Maker:
             return WallClock(self.pick((-3_600_000, 3_600_000)))
         return self.setting()
 
-    def request(self) -> Operation:
+    def request(self, state: State) -> Operation:
         """An acquire, now and then with a value that is refused."""
-        provider, conversation = self.pick(PROVIDERS), self.pick((None, "c1", "c2", ""))
+        provider = self.pick(PROVIDERS)
+        conversation = self.pick((None, "c1", "c2", ""))
+        path = self.path(state, provider)
+        if path and self.chance(0.6):
+            conversation = path[-1]
         prompt = self.pick(BAD_PROMPTS if self.chance(0.03) else PROMPTS)
         if self.chance(0.1):
             return TryAcquire(provider, self.name(), conversation, prompt)
         timeout_ms = self.pick(BAD_TIMEOUTS if self.chance(0.03) else TIMEOUTS)
-        return Acquire(provider, self.name(), conversation, prompt, timeout_ms)
+        return Acquire(provider, self.name(), conversation, prompt, timeout_ms, path)
+
+    def path(self, state: State, provider: str) -> tuple[str, ...]:
+        """Where NST-1 is asked for, the blocks around an acquire: often those of all who hold."""
+        if state.settings.nested is None:
+            return ()
+        if self.chance(0.5):
+            return self.pick(PATHS)
+        held = [slot.conversation for slot in state.slots if slot.provider == provider and slot.state == "held"]
+        return (*dict.fromkeys(each for each in held if each is not None), "c3")
 
     def repeated(self, state: State) -> Operation:
         """Something on a request that is past it, or unknown: nothing happens (ACC-2)."""
@@ -218,7 +234,7 @@ class Maker:
         own = [slot for slot in held if slot.provider == provider or on != "reclaimed"]
         answers: list[Operation] = [RateLimited(provider, self.pick(RETRIES)), Resume(provider), RemoveLimit(provider)]
         answers += [SetLimit(provider, self.pick(LIMITS)), Acquire(provider, self.name(), None, self.pick(PROMPTS), 0)]
-        answers.append(Acquire(provider, self.name(), "c3", self.pick(PROMPTS)))
+        answers.append(Acquire(provider, self.name(), "c3", self.pick(PROMPTS), None, self.path(state, provider)))
         answers += [Release(slot.request) for slot in own]
         answers += [Touch(slot.request) for slot in own[:1]]
         answers += [

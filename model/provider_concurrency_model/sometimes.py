@@ -20,7 +20,7 @@ from provider_concurrency_spec.vocabulary import (
 )
 
 from .graph import Step
-from .properties import Property, flat, in_flight, own_or_default, told
+from .properties import Property, flat, in_flight, own_or_default, told, waits_for_itself
 
 
 def has(step: Step, kind: type[Operation]) -> bool:
@@ -144,6 +144,11 @@ def queues_at_both(step: Step) -> bool:
     return len({slot.provider for slot in step.after.slots if slot.state == "queued"}) > 1
 
 
+def comes_to_wait_for_itself(step: Step) -> bool:
+    """All slots of a provider are held by ancestors of those who wait."""
+    return any(waits_for_itself(step.after, item) for item in step.after.providers)
+
+
 SOMETIMES: Final = (
     Property("a request is granted at once", ("ADM-1",), grants_at_once),
     Property("the end of a cooldown admits the head", ("ADM-2", "REL-3"), grants_from_the_queue),
@@ -166,4 +171,6 @@ SOMETIMES: Final = (
     Property("an operation is refused as invalid", ("LIM-1",), lambda step: is_refused(step, "invalid")),
     Property("a callback frees a slot", ("CAL-1", "CAL-3"), frees_in_a_callback),
     Property("two providers have a queue", ("ORD-2",), queues_at_both),
+    Property("a provider waits for itself", ("NST-1",), comes_to_wait_for_itself),
+    Property("an acquire is refused as nested", ("NST-1",), lambda step: is_refused(step, "nested")),
 )

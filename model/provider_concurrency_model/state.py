@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from provider_concurrency_spec.vocabulary import Hook, SlotStateName, StatusRow
 
 IN_FLIGHT: Final = frozenset({"held", "cooling", "reclaimed"})
 """The slot states that count against a limit."""
+
+Nested: TypeAlias = Literal["queue", "raise"]
+"""What becomes of an acquire that would wait for its own ancestors (NST-1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Settings:
     max_pause_ms: int
     max_queued: int | None
     default_limit: int | None
+    nested: Nested | None = None
+    """None: nobody asks for NST-1, and no row tells it."""
 
 
 class Slot(NamedTuple):
@@ -49,6 +54,10 @@ class Slot(NamedTuple):
     """Whether its caller has received it; until then a cancel gives it back (CAN-2)."""
     was_reclaimed: bool = False
     """Stays true to the end (WAT-3)."""
+    conversation: str | None = None
+    """Whose it is (NST-1), and nothing else (ORD-2)."""
+    ancestors: frozenset[str] = frozenset()
+    """The conversations around its acquire that may hold what it waits for (NST-1)."""
 
 
 class Provider(NamedTuple):
@@ -123,8 +132,8 @@ def find_slot(state: State, request: str) -> Slot | None:
     return next((slot for slot in (*state.slots, *state.ended) if slot.request == request), None)
 
 
-def status_row(slots: Iterable[Slot], provider: Provider, now_ms: int) -> StatusRow:
-    """One provider's row in a reply."""
+def status_row(slots: Iterable[Slot], provider: Provider, now_ms: int, self_blocked: bool | None = None) -> StatusRow:
+    """One provider's row in a reply; `self_blocked` is None where nobody asks for it."""
     states = [slot.state for slot in slots if slot.provider == provider.name]
     held, cooling, reclaimed = states.count("held"), states.count("cooling"), states.count("reclaimed")
     until_ms = provider.paused_until_ms
@@ -138,4 +147,5 @@ def status_row(slots: Iterable[Slot], provider: Provider, now_ms: int) -> Status
         queued=states.count("queued"),
         paused=until_ms is not None,
         paused_for_ms=None if until_ms is None else until_ms - now_ms,
+        self_blocked=self_blocked,
     )

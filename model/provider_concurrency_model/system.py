@@ -10,6 +10,8 @@ The rules in one page (ids as in SPEC.md):
   (ADM-2). It runs after everything that can make room: an end of a cooldown or of a pause, a cancelled grant, another
   limit, a leaving of the queue.
 * A release or a reclaim starts the cooldown in force now; one of 0 is over in the call (REL-1, REL-3, WAT-3).
+* A row tells whether a provider's slots are all held by ancestors of those who wait; with nested="raise" an acquire
+  that would make it so is refused (NST-1, `nesting`).
 * A pause only grows until it is due or resumed (PAU-1, PAU-5). A sweep reclaims what was silent for too long (WAT-1).
 * close rejects who waits, frees what cools, and nothing is ever granted again (CLO-1, CLO-2).
 * An operation first applies what is due of its provider, by deadline; ties: cooldown, pause, timeout; then by arrival
@@ -41,6 +43,7 @@ from typing import TypeAlias, assert_never
 from provider_concurrency_spec.vocabulary import Advance, Command, Config, Do, Event, Operation, Reply, Stall
 
 from .draft import Draft, apply_due, start_cooldown
+from .nesting import is_self_blocked
 from .operations import finish, perform
 from .state import State, status_row
 from .validation import InvalidConfigError, read_config
@@ -119,9 +122,19 @@ def run(state: State, command: Command) -> tuple[State, Reply]:
         case _:
             assert_never(command)
     live = draft.live.values()
-    rows = tuple([status_row(live, provider, draft.now_ms) for provider in draft.providers.values()])
+    rows = tuple(
+        [
+            status_row(live, provider, draft.now_ms, tell_self_blocked(draft, provider.name))
+            for provider in tuple(draft.providers.values())
+        ]
+    )
     unsettled = tuple([slot.request for slot in live if slot.state == "queued"])
     return draft.freeze(), Reply(tuple(draft.events), rows, unsettled)
+
+
+def tell_self_blocked(draft: Draft, name: str) -> bool | None:
+    """NST-1, for a status row; None where the configuration doesn't ask for it."""
+    return None if draft.settings.nested is None else is_self_blocked(draft, name)
 
 
 # -- time ------------------------------------------------------------------------------------------------------------

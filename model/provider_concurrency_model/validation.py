@@ -17,7 +17,7 @@ from typing import Final
 
 from provider_concurrency_spec.vocabulary import Config, Raw
 
-from .state import Settings
+from .state import Nested, Settings
 
 LONGEST_MS: Final = 10**12
 """1e9 seconds."""
@@ -75,6 +75,19 @@ def read_positive_duration(name: str, value: object) -> int:
     return duration
 
 
+def read_nested(value: object) -> Nested | None:
+    """One of two words, or nobody asks (NST-1)."""
+    match value:
+        case None:
+            return None
+        case "queue":
+            return "queue"
+        case "raise":
+            return "raise"
+        case _:
+            raise InvalidConfigError(f"nested must be 'queue' or 'raise', not {value!r}")
+
+
 def read_config(config: Config) -> Settings:
     """The whole configuration, or InvalidConfigError naming the first bad value."""
     settings = Settings(
@@ -88,6 +101,7 @@ def read_config(config: Config) -> Settings:
         max_pause_ms=read_positive_duration("max_pause", config.max_pause_ms),
         max_queued=None if config.max_queued is None else read_count("max_queued", config.max_queued),
         default_limit=None if config.default_limit is None else read_count("default_limit", config.default_limit),
+        nested=read_nested(config.nested),
     )
     if not settings.min_pause_ms <= settings.default_pause_ms <= settings.max_pause_ms:
         raise InvalidConfigError(

@@ -104,7 +104,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("PER-5", "A corrupt file is reported and kept aside", "not"),
     Rule("PER-6", "Names can't collide", "not"),
     Rule("PER-7", "Saving disturbs nobody", "not"),
-    Rule("NST-1", "Who waits for itself is told", "not"),
+    Rule("NST-1", "Who waits for itself is told", "partly"),
     Rule("BLK-1", "Calls that wait block their thread", "not"),
     Rule("BLK-2", "No callback runs under a lock", "not"),
     Rule("BLK-3", "Each call is one moment", "not"),

@@ -263,6 +263,8 @@ def features_used(scenario: Scenario) -> tuple[Feature, ...]:
             used.add(by_kind[type(operation)])
         if isinstance(operation, Acquire) and operation.timeout_ms is not None:
             used.add("timeout")
+        if isinstance(operation, Acquire) and operation.path:
+            used.add("nesting")
     for step in scenario.steps:
         if isinstance(step.command, Stall):
             used.add("stall")
@@ -273,6 +275,8 @@ def features_used(scenario: Scenario) -> tuple[Feature, ...]:
             used.add("max_queued")
         if config.default_limit is not None:
             used.add("default_limit")
+        if config.nested is not None:
+            used.add("nesting")
     return tuple(feature for feature in FEATURES if feature in used)
 
 

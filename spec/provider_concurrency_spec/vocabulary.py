@@ -23,7 +23,7 @@ Json: TypeAlias = Any
 
 Feature: TypeAlias = Literal[
     "cancel", "timeout", "touch", "resume", "max_queued", "default_limit", "set_cooldown", "try_acquire", "stall",
-    "timers", "inspect", "hooks", "wall_clock",
+    "timers", "inspect", "hooks", "wall_clock", "nesting",
 ]  # fmt: skip
 FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
 
@@ -32,7 +32,7 @@ SlotEventKind: TypeAlias = Literal[
 ]
 SLOT_EVENT_KINDS: Final[tuple[SlotEventKind, ...]] = get_args(SlotEventKind)
 
-RefusalKind: TypeAlias = Literal["invalid", "closed", "queue_full"]
+RefusalKind: TypeAlias = Literal["invalid", "closed", "queue_full", "nested"]
 HookPoint: TypeAlias = Literal["queued", "paused", "reclaimed"]
 SlotStateName: TypeAlias = Literal[
     "queued", "held", "cooling", "reclaimed", "free", "cancelled", "timed_out", "rejected"
@@ -46,7 +46,11 @@ class MalformedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configuration sent with `new`; every key is always sent."""
+    """The configuration sent with `new`; every key is always sent, but `nested` only to ask for NST-1.
+
+    `nested` ("queue" or "raise") opens a world with nesting (feature `nesting`): only there may an acquire have a
+    `path`, and only there has a status row `self_blocked`.
+    """
 
     release_cooldown_ms: Raw = 200
     slot_timeout_ms: Raw = 300_000
@@ -56,6 +60,7 @@ class Config:
     max_pause_ms: Raw = 21_600_000
     max_queued: Raw = None
     default_limit: Raw = None
+    nested: Raw = None
 
 
 # -- operations ------------------------------------------------------------------------------------------------------
@@ -63,13 +68,17 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """One request for a slot; started at once as far as it runs without waiting."""
+    """One request for a slot; started at once as far as it runs without waiting.
+
+    `path` (feature `nesting`): the ids of the conversation blocks that are open around it, the outermost first.
+    """
 
     provider: str
     request: str
     conversation: str | None
     prompt_started_at: Raw
     timeout_ms: Raw = None
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +287,10 @@ Event: TypeAlias = SlotEvent | Paused | Resumed | Refused | SlotShown
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """One provider's state; `limit` is the provider's own, `paused_for_ms` None when open."""
+    """One provider's state; `limit` is the provider's own, `paused_for_ms` None when open.
+
+    `self_blocked` (NST-1) is None where the configuration doesn't ask for it, and then isn't on the wire.
+    """
 
     provider: str
     limit: int | None
@@ -289,6 +301,7 @@ class StatusRow:
     queued: int
     paused: bool
     paused_for_ms: int | None
+    self_blocked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +362,10 @@ def _need(condition: bool, what: str, name: str, value: Json) -> None:
 
 def config_to_json(config: Config) -> dict[str, Json]:
     """The object sent as `config` with `new`."""
-    return {name: getattr(config, name) for name in _names(Config)}
+    out = {name: getattr(config, name) for name in _names(Config)}
+    if config.nested is None:
+        del out["nested"]
+    return out
 
 
 def config_from_json(value: Json) -> Config:
@@ -367,7 +383,12 @@ def operation_to_json(operation: Operation) -> dict[str, Json]:
     out: dict[str, Json] = {"op": OPERATION_NAMES[type(operation)]}
     for name in _names(type(operation)):
         item = getattr(operation, name)
-        out[name] = [operation_to_json(inner) for inner in item] if name == "do" else item
+        if name == "do":
+            out[name] = [operation_to_json(inner) for inner in item]
+        elif name != "path":
+            out[name] = item
+        elif item:
+            out[name] = list(item)
     return out
 
 
@@ -382,6 +403,9 @@ def operation_from_json(value: Json) -> Operation:
     for key in ("provider", "request"):
         if key in items:
             _need(isinstance(items[key], str), f"operation {name!r}", key, items[key])
+    if "path" in items:
+        items["path"] = tuple(_array(items["path"], "acquire: path"))
+        _need(all(isinstance(each, str) for each in items["path"]), "acquire", "path", items["path"])
     if kind is Hook:
         items["do"] = tuple(operation_from_json(inner) for inner in _array(items.get("do", ()), "hook: do"))
     return kind(**items)
@@ -449,7 +473,10 @@ def event_from_json(value: Json) -> Event:
 
 def status_row_to_json(row: StatusRow) -> dict[str, Json]:
     """The object of one status row in a reply."""
-    return {name: getattr(row, name) for name in _names(StatusRow)}
+    out = {name: getattr(row, name) for name in _names(StatusRow)}
+    if row.self_blocked is None:
+        del out["self_blocked"]
+    return out
 
 
 def status_row_from_json(value: Json) -> StatusRow:
@@ -461,6 +488,8 @@ def status_row_from_json(value: Json) -> StatusRow:
         _need(_is_int(items[key]), "status row", key, items[key])
     for key in ("limit", "paused_for_ms"):
         _need(items[key] is None or _is_int(items[key]), "status row", key, items[key])
+    if "self_blocked" in items:
+        _need(isinstance(items["self_blocked"], bool), "status row", "self_blocked", items["self_blocked"])
     return StatusRow(**items)
 
 

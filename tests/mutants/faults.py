@@ -8,10 +8,11 @@ from mutants.fault import Fault
 from mutants.faults_admission import ADMISSION
 from mutants.faults_judge import JUDGE
 from mutants.faults_leaving import LEAVING
+from mutants.faults_nesting import NESTING
 from mutants.faults_time import TIME
 from mutants.faults_words import WORDS
 
-FAULTS: Final[tuple[Fault, ...]] = (*ADMISSION, *LEAVING, *TIME, *WORDS, *JUDGE)
+FAULTS: Final[tuple[Fault, ...]] = (*ADMISSION, *LEAVING, *TIME, *NESTING, *WORDS, *JUDGE)
 
 ISSUE_2: Final = (
     "no cooldown",

@@ -124,6 +124,8 @@ def _guess_refusal(difference: Difference, command: Command | None) -> str:
         return "CLO-2"
     if "queue_full" in kinds:
         return "ADM-7"
+    if "nested" in kinds:
+        return "NST-1"
     index = int(difference.where.removeprefix("op "))
     if isinstance(command, Do) and index < len(command.ops):
         operation = command.ops[index]
@@ -175,6 +177,8 @@ def _guess_status(difference: Difference, operations: tuple[Operation, ...]) -> 
     if not is_object(wanted) or not is_object(given):
         return "ACC-3" if not operations else _by_operations(operations) or "ACC-3"
     unequal = {key for key in wanted if wanted[key] != given.get(key)}
+    if unequal == {"self_blocked"}:
+        return "NST-1"
     if unequal <= {"paused", "paused_for_ms"}:
         return "PAU-1" if any(_name_of(item) == "rate_limited" for item in operations) else "PAU-5"
     if unequal == {"limit"}:

@@ -151,6 +151,8 @@ def needs_of(config: Config, commands: Iterable[Command]) -> frozenset[Feature]:
         needs.add("max_queued")
     if config.default_limit is not None:
         needs.add("default_limit")
+    if config.nested is not None:
+        needs.add("nesting")
     for command in commands:
         needs |= _needs_of_command(command)
     return frozenset(needs)

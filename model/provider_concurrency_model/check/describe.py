@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import assert_never
 
@@ -50,9 +50,10 @@ def say_operation(operation: Operation) -> str:
     """One operation, its plain members left out where they say nothing."""
     name = OPERATION_NAMES[type(operation)]
     match operation:
-        case Acquire(provider, request, _, prompt, timeout):
+        case Acquire(provider, request, conversation, prompt, timeout, path):
             limit = "" if timeout is None else f", timeout {say_number(timeout)}"
-            return f"{name} {request} at {say_name(provider)} (prompt {prompt}{limit})"
+            kin = f", for {say_kin(conversation, path)}" if path else ""
+            return f"{name} {request} at {say_name(provider)} (prompt {prompt}{limit}{kin})"
         case TryAcquire(provider, request, _, prompt):
             return f"{name} {request} at {say_name(provider)} (prompt {prompt})"
         case SetLimit(provider, limit):
@@ -70,6 +71,12 @@ def say_operation(operation: Operation) -> str:
         case _:
             whose: str = getattr(operation, "request", "")
             return " ".join(filter(None, (name, whose, _provider_of(operation))))
+
+
+def say_kin(conversation: str | None, path: Sequence[str]) -> str:
+    """Who asks within which blocks: `b in a > b`."""
+    whose = "nobody" if conversation is None else say_name(conversation)
+    return f"{whose} in {' > '.join(map(say_name, path))}" if path else whose
 
 
 def _provider_of(operation: Operation) -> str:
@@ -99,7 +106,8 @@ def say_row(row: StatusRow) -> str:
     limit = "no limit" if row.limit is None else f"limit {row.limit}"
     pause = f", paused for {row.paused_for_ms} ms" if row.paused else ""
     counts = f"held {row.held}, cooling {row.cooling}, reclaimed {row.reclaimed}, queued {row.queued}"
-    return f"{say_name(row.provider)}: {limit}, in_flight {row.in_flight} ({counts}){pause}"
+    blocked = ", self-blocked" if row.self_blocked else ""
+    return f"{say_name(row.provider)}: {limit}, in_flight {row.in_flight} ({counts}){pause}{blocked}"
 
 
 def say_expected(expected: Expected) -> list[str]:
@@ -182,7 +190,7 @@ def say_number(value: Json) -> str:
 
 
 def say_name(provider: str) -> str:
-    """A provider's name; the empty one is legal and must be visible."""
+    """A provider's name, or a conversation's; the empty one is legal and must be visible."""
     return provider or '""'
 
 

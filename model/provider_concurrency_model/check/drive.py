@@ -94,18 +94,19 @@ def drive(session: Session, case: Case) -> Outcome:
             if not case.steps:
                 return Passed(0)
             raw = next(replies)
-            found = judge_reply(EMPTY_REPLY, raw, message_id, 0, needs_timers)
+            found = _judge(EMPTY_REPLY, raw, message_id, 0, needs_timers)
             if found is not None:
-                return conclude(case, at, raw, found, said)
+                return _conclude(case, at, raw, found, said)
             for at, step in enumerate(case.steps):
                 raw = next(replies)
                 message_id += 1
-                found = judge_reply(step.expected, raw, message_id, step.max_timers, needs_timers)
+                found = _judge(step.expected, raw, message_id, step.max_timers, needs_timers)
                 said.append(raw)
                 if found is not None:
-                    return conclude(case, at, raw, found, said)
+                    return _conclude(case, at, raw, found, said)
         except SubjectBrokeError as broke:
-            return broken_at(case, at, broke)
+            difference = Difference("reply", broke.fault, None, "a reply", str(broke))
+            return replace(_failed(case, at, None, [difference]), remarks=broke.remarks, is_broken=True)
         except StopIteration:
             return _failed(case, at, None, [Difference("reply", "subject", None, "a reply", "no reply came")])
     broken = find_broken(case.config, case.commands, said) if case.checks_invariants else None
@@ -114,10 +115,10 @@ def drive(session: Session, case: Case) -> Outcome:
     return Passed(len(case.steps))
 
 
-def judge_reply(
+def _judge(
     expected: Expected, raw: Json, message_id: int, max_timers: int, needs_timers: bool
 ) -> Skipped | tuple[Difference, ...] | None:
-    """What is wrong with a reply; None for one that conforms."""
+    """None for a reply that conforms."""
     special = classify(raw, message_id)
     match special:
         case None:
@@ -131,14 +132,7 @@ def judge_reply(
             return (Difference("reply", "shape", None, "a reply of protocol 1", why),)
 
 
-def broken_at(case: Case, at: int, broke: SubjectBrokeError) -> Failed:
-    """The outcome of a case in which the subject raised, vanished or left the protocol."""
-    difference = Difference("reply", broke.fault, None, "a reply", str(broke))
-    return replace(_failed(case, at, None, [difference]), remarks=broke.remarks, is_broken=True)
-
-
-def conclude(case: Case, at: int, raw: Json, found: Skipped | tuple[Difference, ...], said: Sequence[Json]) -> Outcome:
-    """The outcome of a case whose reply to step `at` differs; `said` are the replies up to it, for the invariants."""
+def _conclude(case: Case, at: int, raw: Json, found: Skipped | tuple[Difference, ...], said: Sequence[Json]) -> Outcome:
     if not isinstance(found, Skipped):
         # An invariant that breaks at the same step says more than a difference: it needs no model.
         broken = find_broken(case.config, case.commands, said)

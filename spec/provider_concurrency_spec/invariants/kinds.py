@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from provider_concurrency_spec.vocabulary import (
+    Acquire,
     Close,
     Command,
     Config,
@@ -24,6 +25,7 @@ from provider_concurrency_spec.vocabulary import (
     Refused,
     Reply,
     StatusRow,
+    TryAcquire,
 )
 
 Scope: TypeAlias = Literal["row", "status", "step", "run"]
@@ -166,6 +168,14 @@ def flatten(operations: Iterable[Operation]) -> Iterator[Operation]:
         yield operation
         if isinstance(operation, Hook):
             yield from flatten(operation.do)
+
+
+def ancestors_of(operation: Acquire | TryAcquire) -> frozenset[str]:
+    """NST-1: the ids on a request's path, its own conversation's left out (or, without one, the innermost block's)."""
+    if not isinstance(operation, Acquire) or not operation.path:
+        return frozenset()
+    whose = operation.path[-1] if operation.conversation is None else operation.conversation
+    return frozenset(each for each in operation.path if each != whose)
 
 
 def whole(value: Raw) -> int | None:

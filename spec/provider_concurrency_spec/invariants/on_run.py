@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from provider_concurrency_spec.invariants.kinds import Invariant, Run, Step, invariant
+from provider_concurrency_spec.invariants.kinds import Invariant, RowSeen, Run, Step, ancestors_of, invariant
 from provider_concurrency_spec.invariants.on_step import row_of
 from provider_concurrency_spec.invariants.replay import NONE_ONLY, Slots, asks_of, settings_along, slot_events
 from provider_concurrency_spec.vocabulary import (
@@ -178,6 +178,31 @@ def status_shows_the_settings(run: Run) -> str | None:
     return None
 
 
+@invariant("run", "NST-1")
+def self_blocked_follows_the_paths(run: Run) -> str | None:
+    """self_blocked is what the paths and the events so far make it.
+
+    Some wait, some hold, the limit is reached, and all that counts is held by conversations on a waiter's path.
+    """
+    asks, slots = asks_of(run), Slots()
+    for step in run.steps:
+        for event in step.events:
+            if isinstance(event, SlotEvent):
+                slots.move(event)
+        for row in step.reply.status:
+            if row.self_blocked is None:
+                continue
+            mine = [(asks[name].operation, state) for name, (at, state) in slots.live.items()
+                    if at == row.provider and name in asks]  # fmt: skip
+            awaited = {each for asked, state in mine if state == "queued" for each in ancestors_of(asked)}
+            holders = [asked.conversation for asked, state in mine if state == "held"]
+            limit = RowSeen(step.config, row).limit_in_force
+            is_full = limit is not None and max(limit, 1) <= len(holders) == row.in_flight
+            if row.self_blocked != (row.queued > 0 and is_full and awaited.issuperset(holders)):
+                return f"{row.provider!r} at {step.ended_ms}: self_blocked is {row.self_blocked}"
+    return None
+
+
 RUN_INVARIANTS: Final[tuple[Invariant[Run], ...]] = (
     every_request_walks_the_table,
     counts_follow_the_events,
@@ -185,4 +210,5 @@ RUN_INVARIANTS: Final[tuple[Invariant[Run], ...]] = (
     grants_go_to_the_head,
     nothing_happens_after_close,
     status_shows_the_settings,
+    self_blocked_follows_the_paths,
 )

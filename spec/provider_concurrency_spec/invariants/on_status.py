@@ -67,12 +67,24 @@ def one_row_per_provider(seen: StatusSeen) -> str | None:
     return f"several rows of {twice}" if twice else None
 
 
+@invariant("row", "NST-1")
+def who_waits_for_itself_waits_for_holders(seen: RowSeen) -> str | None:
+    """self_blocked is told iff it is asked for; where it is true somebody waits, and held slots fill the limit."""
+    row, limit = seen.row, seen.limit_in_force
+    if (row.self_blocked is not None) != (seen.config.nested is not None):
+        return f"{row.provider!r}: self_blocked is {row.self_blocked}, nested {seen.config.nested!r}"
+    if row.self_blocked and (not 0 < row.held == row.in_flight or not row.queued or limit is None or row.held < limit):
+        return f"{row.provider!r} is self-blocked under limit {limit}: {row}"
+    return None
+
+
 ROW_INVARIANTS: Final[tuple[Invariant[RowSeen], ...]] = (
     in_flight_is_the_sum,
     limit_is_a_count,
     pause_is_ahead_and_bounded,
     nobody_waits_beside_room,
     queue_is_within_its_bound,
+    who_waits_for_itself_waits_for_holders,
 )
 
 STATUS_INVARIANTS: Final[tuple[Invariant[StatusSeen], ...]] = (one_row_per_provider,)

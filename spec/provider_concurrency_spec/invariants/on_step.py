@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from provider_concurrency_spec.invariants.kinds import Invariant, Status, Step, invariant, whole
+from provider_concurrency_spec.invariants.kinds import Invariant, Status, Step, ancestors_of, invariant, whole
 from provider_concurrency_spec.vocabulary import (
     OPERATION_NAMES,
     Acquire,
@@ -45,9 +45,9 @@ def events_are_stamped_within_the_step(step: Step) -> str | None:
     return None
 
 
-@invariant("step", "CLO-2", "ADM-7")
+@invariant("step", "CLO-2", "ADM-7", "NST-1")
 def refusals_name_their_operation(step: Step) -> str | None:
-    """A refusal points at an operation of the burst, once, and only acquire can find the queue full."""
+    """A refusal points at an operation of the burst, once; only acquire can find the queue full, or be nested."""
     seen: set[int] = set()
     for event in step.events:
         if not isinstance(event, Refused) or step.hooked:
@@ -62,6 +62,10 @@ def refusals_name_their_operation(step: Step) -> str | None:
             not isinstance(operation, Acquire) or operation.timeout_ms == 0 or step.config.max_queued is None
         ):
             return f"{event}, but {operation} can't find the queue full"
+        if event.kind == "nested" and (
+            not isinstance(operation, Acquire) or operation.timeout_ms == 0 or step.config.nested != "raise"
+        ):
+            return f"{event}, but {operation} can't be nested"
     return None
 
 
@@ -164,6 +168,19 @@ def close_leaves_nothing_pending(step: Step) -> str | None:
     return None
 
 
+@invariant("step", "NST-1")
+def who_would_wait_for_itself_is_refused(step: Step) -> str | None:
+    """With nested="raise" no acquire that has ancestors, alone in its burst, queues and leaves its row self-blocked."""
+    match step.command:
+        case Do((Acquire() as operation,)) if step.config.nested == "raise" and not step.hooked:
+            row = row_of(step.reply.status, operation.provider)
+            if operation.request in step.reply.unsettled and row.self_blocked and ancestors_of(operation):
+                return f"{operation} queued, and waits for itself"
+        case _:
+            pass
+    return None
+
+
 STEP_INVARIANTS: Final[tuple[Invariant[Step], ...]] = (
     events_are_stamped_within_the_step,
     refusals_name_their_operation,
@@ -174,4 +191,5 @@ STEP_INVARIANTS: Final[tuple[Invariant[Step], ...]] = (
     a_sweep_is_no_operation,
     who_does_not_wait_never_queues,
     close_leaves_nothing_pending,
+    who_would_wait_for_itself_is_refused,
 )

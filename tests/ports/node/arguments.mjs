@@ -30,6 +30,15 @@ export class QueueFullError extends Error {
   }
 }
 
+/** With `nested: 'raise'`: every slot is held by a conversation around this request. Nothing has changed (NST-1). */
+export class NestedAcquireError extends Error {
+  /** @param {string} provider */
+  constructor(provider) {
+    super(`every slot of ${JSON.stringify(provider)} is held by a conversation that waits for its children`);
+    this.name = 'NestedAcquireError';
+  }
+}
+
 /** The request waited for as long as its `timeout` says and was not granted. */
 export class AcquireTimeoutError extends Error {
   /** @param {string} provider @param {number} timeoutMs */
@@ -63,6 +72,18 @@ export function readProvider(name, value) {
 /** @param {string} name @param {unknown} value @returns {string | null} */
 export function readOptionalText(name, value) {
   return value === null || value === undefined ? null : readProvider(name, value);
+}
+
+/** @param {string} name @param {unknown} value @returns {Set<string>} */
+export function readTexts(name, value) {
+  if (!Array.isArray(value)) throw new ArgumentTypeError(`${name} must be an array of strings, not ${show(value)}`);
+  return new Set(value.map((each) => readProvider(name, each)));
+}
+
+/** @param {string} name @param {unknown} value @returns {'queue' | 'raise'} */
+export function readNested(name, value) {
+  if (value === 'queue' || value === 'raise') return value;
+  throw new ArgumentTypeError(`${name} must be 'queue' or 'raise', not ${show(value)}`);
 }
 
 /** A finite number of any sign, fractions included. @param {string} name @param {unknown} value @returns {number} */
@@ -141,6 +162,7 @@ export function readSettings({
   maxPause = 21_600_000,
   maxQueued = null,
   defaultLimit = null,
+  nested = 'queue',
 }) {
   const settings = {
     releaseCooldown: readDuration('releaseCooldown', releaseCooldown),
@@ -151,6 +173,7 @@ export function readSettings({
     maxPause: readPositiveDuration('maxPause', maxPause),
     maxQueued: readOptional(readCount, 'maxQueued', maxQueued),
     defaultLimit: readOptional(readCount, 'defaultLimit', defaultLimit),
+    nested: readNested('nested', nested),
   };
   if (!(settings.minPause <= settings.defaultPause && settings.defaultPause <= settings.maxPause)) {
     const given = `${minPause}, ${defaultPause}, ${maxPause}`;

@@ -11,12 +11,12 @@
 
 import { readFileSync } from 'node:fs';
 
-import { ConcurrencyManager, ManagerClosedError, QueueFullError } from './limiter.mjs';
+import { ConcurrencyManager, ManagerClosedError, NestedAcquireError, QueueFullError } from './limiter.mjs';
 import { VirtualClock } from './virtual-clock.mjs';
 
 const FEATURES = [
   'cancel', 'timeout', 'touch', 'resume', 'max_queued', 'default_limit', 'set_cooldown', 'try_acquire', 'stall',
-  'timers', 'inspect', 'hooks', 'wall_clock',
+  'timers', 'inspect', 'hooks', 'wall_clock', 'nesting',
 ]; // prettier-ignore
 
 /** stdout is for the protocol alone, and a library that logs to stderr for nobody is slow. */
@@ -35,6 +35,7 @@ const MOST_HOPS = 1000;
 function refusalKind(error) {
   if (error instanceof ManagerClosedError) return 'closed';
   if (error instanceof QueueFullError) return 'queue_full';
+  if (error instanceof NestedAcquireError) return 'nested';
   // Not every TypeError: one that comes from a mistake in the library is no refusal.
   if (error?.code === 'ERR_INVALID_ARG_TYPE' || error?.code === 'ERR_OUT_OF_RANGE') return 'invalid';
   return null;
@@ -54,9 +55,12 @@ class World {
   unsettled = new Set();
   /** @type {{on: string, provider: string, do: any[], throw: boolean, times: number}[]} */
   hooks = [];
+  /** Whether rows say who waits for itself (NST-1): only where it is asked for. */
+  tellsNesting;
 
   /** @param {any} config */
   constructor(config) {
+    this.tellsNesting = 'nested' in config;
     this.manager = new ConcurrencyManager({
       releaseCooldown: number(config.release_cooldown_ms),
       slotTimeout: number(config.slot_timeout_ms),
@@ -66,6 +70,7 @@ class World {
       maxPause: number(config.max_pause_ms),
       maxQueued: number(config.max_queued),
       defaultLimit: number(config.default_limit),
+      nested: config.nested,
       onPause: (provider) => this.callHooks('paused', provider),
       onReclaim: (slot) => this.callHooks('reclaimed', slot.provider),
       observer: (event) => this.events.push(event),
@@ -172,6 +177,7 @@ class World {
       promptStartedAt: number(op.prompt_started_at),
       timeout: number(op.timeout_ms),
       signal: abort.signal,
+      path: op.path,
       onQueued: () => this.callHooks('queued', op.provider),
     });
     const caller = { name: op.request, ticket, slot: ticket.slot, abort };
@@ -223,7 +229,7 @@ class World {
   // -- replies
 
   reply() {
-    const status = this.manager.statuses().map(statusRow); // an operation, too: first of all, it may make events
+    const status = this.manager.statuses().map((status) => statusRow(status, this.tellsNesting)); // an operation, too: first of all, it may make events
     const events = this.events.map((event) => this.eventRow(event));
     this.events = [];
     const unsettled = [...this.unsettled].map((caller) => caller.name);
@@ -256,9 +262,11 @@ class World {
  * @property {AbortController} abort
  */
 
-/** @param {import('./types.mjs').Status} status */
-function statusRow({ provider, limit, inFlight, held, cooling, reclaimed, queued, paused, pausedFor }) {
-  return { provider, limit, in_flight: inFlight, held, cooling, reclaimed, queued, paused, paused_for_ms: pausedFor };
+/** @param {import('./types.mjs').Status} status @param {boolean} tellsNesting */
+function statusRow(status, tellsNesting) {
+  const { provider, limit, inFlight, held, cooling, reclaimed, queued, paused, pausedFor } = status;
+  const row = { provider, limit, in_flight: inFlight, held, cooling, reclaimed, queued, paused, paused_for_ms: pausedFor };
+  return tellsNesting ? { ...row, self_blocked: status.selfBlocked } : row;
 }
 
 // -- the conversation ------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ import { setMaxListeners } from 'node:events';
 
 import {
   ManagerClosedError,
+  NestedAcquireError,
   QueueFullError,
   TICKS_PER_MS,
   readCount,
@@ -40,6 +41,7 @@ import {
   readProvider,
   readRetryAfter,
   readSettings,
+  readTexts,
 } from './arguments.mjs';
 import { Notifications } from './notifications.mjs';
 import { Provider, Request, Ticket } from './requests.mjs';
@@ -51,6 +53,7 @@ export {
   ArgumentTypeError,
   ArgumentValueError,
   ManagerClosedError,
+  NestedAcquireError,
   QueueFullError,
 } from './arguments.mjs';
 export { Slot, Ticket } from './requests.mjs';
@@ -118,7 +121,8 @@ export class ConcurrencyManager {
   /**
    * Waits for a slot; the oldest prompt goes first.
    *
-   * Rejects with the signal's reason when that aborts, with AcquireTimeoutError, QueueFullError or ManagerClosedError.
+   * Rejects with the signal's reason when that aborts, with AcquireTimeoutError, QueueFullError, NestedAcquireError or
+   * ManagerClosedError.
    *
    * @param {string} provider
    * @param {AcquireOptions & WaitOptions} [options]
@@ -158,6 +162,7 @@ export class ConcurrencyManager {
     readProvider('provider', name);
     const timeout = readOptional(readDuration, 'timeout', options.timeout);
     const told = this.#readRequest(options);
+    const ancestors = findAncestors(told.conversationId, options.path ?? []);
     const signal = options.signal ?? null;
     signal?.throwIfAborted(); // a signal that has aborted before tells nobody any more
 
@@ -167,12 +172,19 @@ export class ConcurrencyManager {
       this.#leave(provider);
       throw new QueueFullError(name, /** @type {number} */ (this.#settings.maxQueued)); // ADM-7
     }
+    if (!isGranted && timeout !== 0 && this.#settings.nested === 'raise' && ancestors.size > 0) {
+      if (this.#isSelfBlocked(provider, ancestors)) {
+        this.#leave(provider);
+        throw new NestedAcquireError(name); // NST-1
+      }
+    }
     const request = this.#makeRequest(provider, { ...told, timeout: options.timeout ?? 0 });
     if (isGranted) {
       this.#grant(request);
     } else if (timeout === 0) {
       this.#move(request, 'timed_out', 'timed_out');
     } else {
+      request.ancestors = ancestors;
       this.#queueUp(request, timeout, signal, options.onQueued);
     }
     this.#leave(provider);
@@ -557,6 +569,23 @@ export class ConcurrencyManager {
     return maxQueued !== null && provider.queue.size >= maxQueued;
   }
 
+  /**
+   * NST-1: somebody waits, and all that counts is held by ancestors of those who do.
+   *
+   * @param {Provider} provider
+   * @param {Set<string> | null} [newcomers] the ancestors of one more who would wait
+   */
+  #isSelfBlocked(provider, newcomers = null) {
+    const { held, queue } = provider;
+    if (held.size === 0 || held.size < provider.inFlight || this.#hasRoom(provider)) return false;
+    const owners = new Set([...held].map((request) => request.conversationId)); // null is nobody's ancestor
+    for (const id of newcomers ?? []) owners.delete(id);
+    for (const { ancestors } of queue.sorted()) {
+      for (const id of ancestors) owners.delete(id);
+    }
+    return owners.size === 0;
+  }
+
   /** The admission step (ADM-2). @param {Provider} provider */
   #admit(provider) {
     while (!this.#isClosed && provider.pausedUntil === null && this.#hasRoom(provider)) {
@@ -691,8 +720,22 @@ export class ConcurrencyManager {
       paused: pausedFor !== null,
       pausedFor,
       pausedUntil: pausedFor === null ? null : this.#clock.wallTime() + pausedFor,
+      selfBlocked: this.#isSelfBlocked(provider),
     };
   }
+}
+
+/**
+ * The conversations around a request, its own left out: the one that it names, else the innermost of them (NST-1).
+ *
+ * @param {string | null} conversationId
+ * @param {string[]} path
+ */
+function findAncestors(conversationId, path) {
+  const ancestors = readTexts('path', path);
+  const own = conversationId ?? path.at(-1);
+  if (own !== undefined) ancestors.delete(own);
+  return ancestors;
 }
 
 /** @param {number} ticks */

@@ -74,6 +74,8 @@ export class Request {
   isReceived = false;
   /** Lets the caller go on that waits in `Ticket.wait`. */
   wake = () => {};
+  /** Of one that waits: the conversations around it, its own left out (NST-1). @type {Set<string>} */
+  ancestors = new Set();
   /** @type {AbortSignal | null} */
   signal = null;
   onAbort = () => {};

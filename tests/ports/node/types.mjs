@@ -18,6 +18,7 @@
  * @property {number} [maxPause] 21 600 000
  * @property {number | null} [maxQueued] how many may wait at a provider; null: any number
  * @property {number | null} [defaultLimit] for providers without a limit of their own; null: none
+ * @property {'queue' | 'raise'} [nested] what becomes of a request that would wait for its own ancestors; queue
  * @property {Record<string, number>} [limits] limits to begin with
  * @property {(slot: Slot) => unknown} [onReclaim] the watchdog took this slot away
  * @property {(provider: string, ms: number) => unknown} [onPause] a pause begins or is extended, for so long from now
@@ -28,12 +29,13 @@
  * @typedef {{warn(...what: unknown[]): void, error(...what: unknown[]): void}} Logger
  *
  * @typedef {object} AcquireOptions
- * @property {string | null} [conversationId] for reports only
+ * @property {string | null} [conversationId] for reports, and for whom a nested request waits (NST-1); never a key
  * @property {number} [promptStartedAt] smaller is older and goes first; by default epoch seconds now
  *
  * @typedef {object} WaitOptions
  * @property {number | null} [timeout] how long to wait at most; 0: not at all
  * @property {AbortSignal | null} [signal] leaves the queue; once the slot is received it has no effect
+ * @property {string[]} [path] the conversations that the request is made inside of, the outermost first
  * @property {() => unknown} [onQueued] the request can't be granted at once and waits
  *
  * @typedef {object} Status
@@ -47,6 +49,7 @@
  * @property {boolean} paused
  * @property {number | null} pausedFor milliseconds from now
  * @property {number | null} pausedUntil epoch milliseconds, for people
+ * @property {boolean} selfBlocked all slots are held by ancestors of requests that wait here (NST-1)
  *
  * @typedef {(
  *   | {event: SlotEvent, at: number, provider: string, request: number, conversationId: string | null}
