@@ -19,6 +19,7 @@ from blocking_stage import MakeStage, Stage, result_of, run_program
 from provider_concurrency import AcquireTimeoutError, ManagerClosedError, QueueFullError, Slot, SlotState
 from provider_concurrency import ConcurrencyManager as LoopManager
 from provider_concurrency.threading import ConcurrencyManager
+from provider_concurrency.threading_port import Caller, VirtualManager, VirtualWakes
 from provider_concurrency.wake import WakeThread
 from provider_concurrency_model.check import judge
 from provider_concurrency_model.check.subject import InProcess, Session
@@ -241,6 +242,54 @@ def test_blk_2_a_callback_may_wait_for_a_call_of_another_thread(stage: MakeStage
 
     s.manager.report_rate_limit("p", 5)
     assert done == [True]
+
+
+class DeliversUnderTheLock(VirtualManager):
+    """A fault: the notifications of a change are delivered before its lock is free."""
+
+    def _change(self, change: Any, *args: Any) -> None:
+        with self._lock:
+            super()._change(change, *args)
+            self._line.deliver()
+
+
+def cause_every_callback(kind: type[VirtualManager]) -> dict[str, bool]:
+    """Every call of user code there is, and whether the manager's lock was taken meanwhile."""
+    found: dict[str, bool] = {}
+
+    def note(name: str) -> None:
+        found[name] = found.get(name, False) or manager._owns(manager)
+
+    def fail() -> None:
+        note("on_queued")
+        raise LookupError
+
+    class Report(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note("the log, of a reclaim" if record.levelno == logging.WARNING else "the log, of a failure")
+
+    clock = VirtualWakes()
+    manager = kind(
+        clock, limits={"p": 1}, slot_timeout=1, watchdog_interval=1,
+        observer=lambda *_: note("observer"), on_reclaim=lambda _: note("on_reclaim"),
+        on_pause=lambda *_: note("on_pause"),
+    )  # fmt: skip
+    logger, handler = logging.getLogger("provider_concurrency"), Report()
+    logger.addHandler(handler)
+    manager.acquire("p")
+    caller = Caller(lambda: manager.acquire("p", on_queued=fail))
+    caller.start_quietly()
+    clock.advance_ns(3_000_000_000, caller.finish)
+    manager.report_rate_limit("p", 1)
+    manager.close()
+    logger.removeHandler(handler)
+    return found
+
+
+def test_blk_2_no_callback_is_called_under_the_lock() -> None:
+    kinds = ("observer", "on_queued", "on_reclaim", "on_pause", "the log, of a reclaim", "the log, of a failure")
+    assert cause_every_callback(VirtualManager) == dict.fromkeys(kinds, False)
+    assert cause_every_callback(DeliversUnderTheLock) == dict.fromkeys(kinds, True)
 
 
 # -- what other threads, finalisers and interrupts can do in between -------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from provider_concurrency.delivery import SharedDeliveryLine
 from provider_concurrency.slot import Slot
 from provider_concurrency.threading import ConcurrencyManager
+from provider_concurrency.turn import Turn
 
 TOTAL = 50
 
@@ -34,8 +35,7 @@ class Hasty(SharedDeliveryLine):
     """A fault: who finds somebody delivering delivers beside it."""
 
     def _deliver(self, left: int | None) -> bool:
-        self._turn = threading.Lock()
-        self._delivering = False
+        self._turn = Turn()
         return super()._deliver(left)
 
 

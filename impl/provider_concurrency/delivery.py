@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
+
+from provider_concurrency.turn import Turn
 
 log: Final = logging.getLogger("provider_concurrency")
 
@@ -85,10 +87,9 @@ class SharedDeliveryLine(DeliveryLine):
     turn is asked for, never waited for: a finaliser may come by while its own thread has it (FIN-1).
     """
 
-    __slots__ = ("_deliverer", "_is_spared", "_left", "_start", "_turn")
+    __slots__ = ("_is_spared", "_left", "_start", "_turn")
 
-    _deliverer: int  # the thread that has the turn, or 0
-    _left: int | None  # how many calls it still makes; None: all
+    _left: int | None  # how many calls whoever has the turn still makes; None: all
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class SharedDeliveryLine(DeliveryLine):
 
     def _pass_on(self) -> None:
         """Has the calls made by a thread of their own, unless somebody makes them already."""
-        if self.waiting and not self._turn.locked():  # whoever has the turn passes on when it ends
+        if self.waiting and not self._turn.owner:  # whoever has the turn passes on when it ends
             try:
                 self._start(self._relieve)
             except RuntimeError:  # no more threads
@@ -135,18 +136,15 @@ class SharedDeliveryLine(DeliveryLine):
 
     def _deliver(self, left: int | None) -> bool:
         """Makes the calls, `left` at most (None: until others come by); False if somebody has the turn."""
-        turn = self._turn
-        if not turn.acquire(blocking=False):
-            if self._left is None and self._deliverer != get_ident():
-                self._left = len(self.waiting)
-            return False
-        try:
-            self._deliverer, self._left = get_ident(), left
-            super().deliver()
-        finally:
-            self._deliverer, self._delivering = 0, False
-            turn.release()
-        return True
+        if self._turn.run(partial(self._deliver_now, left)):
+            return True
+        if self._left is None and self._turn.owner != get_ident():
+            self._left = len(self.waiting)
+        return False
+
+    def _deliver_now(self, left: int | None) -> None:
+        self._left, self._delivering = left, False  # it may have been interrupted at its end
+        super().deliver()
 
     def _take(self) -> Call | None:
         if self._left is not None:
@@ -158,8 +156,8 @@ class SharedDeliveryLine(DeliveryLine):
     def forget(self) -> None:
         """Drops everything; the turn may be a thread's that the child hasn't got (FRK-1)."""
         super().forget()
-        self._turn = threading.Lock()
-        self._deliverer, self._left = 0, None
+        self._turn = Turn()
+        self._left = None
 
 
 def _start_thread(run: Callable[[], None]) -> None:

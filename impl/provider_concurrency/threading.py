@@ -323,7 +323,7 @@ class ConcurrencyManager(Surface):
             return None
         earliest = slot._touched + self._slot_timeout - self._born
         sweep = (earliest // self._interval + 1) * self._interval
-        return (self._born + sweep - self._clock()) / 1e9
+        return (self._born + sweep - self._within(self._clock)) / 1e9
 
     def _forget_parent(self) -> None:
         self._lock = threading.RLock()

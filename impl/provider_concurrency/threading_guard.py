@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from _thread import allocate_lock, get_ident, start_new_thread
+from _thread import get_ident, start_new_thread
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from provider_concurrency.fork import forget_in_children
 from provider_concurrency.lease import BaseLease, Guarded, LeaseOptions, LeaseWatch
+from provider_concurrency.turn import Turn
 from provider_concurrency.wake import WakeThread
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Lease(BaseLease):
         """
         self._alarms = alarms
         self._now = time.monotonic if alarms is None else alarms.now
-        self._turn = allocate_lock()  # whoever reads or closes
+        self._turn = Turn()  # of whoever reads or closes
         self._reader = 0  # the thread that reads
         self._waits = 0  # how many waits there have been
         self._is_late = False  # first_timeout is over, and the wait for it was cut
@@ -113,21 +114,16 @@ class Lease(BaseLease):
         ProviderConcurrencyError if the stream was closed behind its reader, or is read by another thread.
         """
         self._check()
-        began = self._now()
-        if not self._turn.acquire(blocking=False):
-            self._check()
-            raise RuntimeError(f"another thread reads or closes this stream of provider {self.slot.provider!r}")
+        items: list[T] = []
         try:
-            try:
-                self._begin_wait()
-                item = step()
-            finally:
-                self._end_wait(began)
+            is_mine = self._turn.run(lambda: items.append(self._wait(step)))
         except Exception:
             self._check()  # what really ended it
             raise
         self._check()
-        return item
+        if not is_mine:
+            raise RuntimeError(f"another thread reads or closes this stream of provider {self.slot.provider!r}")
+        return items[0]
 
     def close(self, why: str | None = None) -> None:
         """Closes the sources, then gives the slot back, also if that fails. Idempotent.
@@ -136,16 +132,17 @@ class Lease(BaseLease):
         is in the middle of is cut instead: its reader closes.
         """
         self._gone = self._gone or why
-        if self._turn.acquire(blocking=False):
-            try:
-                sources, self._sources = self._sources, ()
-                _close_all(sources)
-            finally:
-                self._turn.release()
-                self.give_back()
-        elif self._reader:
+        if not self._turn.run(self._close):
             self._gone = self._gone or "another thread closed it"
-            self._cut_off()
+            if self._reader:
+                self._cut_off()
+
+    def _close(self) -> None:
+        sources, self._sources = self._sources, ()
+        try:
+            _close_all(sources)
+        finally:
+            self.give_back()
 
     # -- what ends it from outside --------------------------------------------------------------------------------
 
@@ -178,27 +175,29 @@ class Lease(BaseLease):
 
     # -- one wait ---------------------------------------------------------------------------------------------------
 
-    def _begin_wait(self) -> None:
-        self._waits += 1
-        self._reader = get_ident()
-        if self._alarms is not None:
-            if self._beat_every is not None:
-                self._alarms.set((self._watch, "beat"), self._beat_every, self._watch.on_beat)
-            if self._first_left is not None and self._cut is not None:
-                late = partial(self._watch.on_late, self._waits)
-                self._alarms.set((self._watch, "late"), self._first_left, late)
-
-    def _end_wait(self, began: float) -> None:
+    def _wait(self, step: Callable[[], T]) -> T:
+        began = self._now()
         try:
+            self._reader = get_ident()
+            self._waits += 1
+            self._set_alarms()
+            return step()
+        finally:
+            self._reader = 0
             if self._alarms is not None and (self._beat_every is not None or self._first_left is not None):
                 self._alarms.clear((self._watch, "beat"))
                 self._alarms.clear((self._watch, "late"))
             if self._first_left is not None:
                 self._first_left = max(self._first_left - (self._now() - began), 0.0)
                 self._is_late = self._is_late or not self._first_left
-        finally:
-            self._reader = 0
-            self._turn.release()
+
+    def _set_alarms(self) -> None:
+        if self._alarms is None:
+            return
+        if self._beat_every is not None:
+            self._alarms.set((self._watch, "beat"), self._beat_every, self._watch.on_beat)
+        if self._first_left is not None and self._cut is not None:
+            self._alarms.set((self._watch, "late"), self._first_left, partial(self._watch.on_late, self._waits))
 
     def _beat(self) -> None:
         self.slot.touch()

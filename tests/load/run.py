@@ -20,7 +20,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from provider_concurrency import ConcurrencyManager, ManagerClosedError, Slot
+from provider_concurrency import AcquireTimeoutError, ConcurrencyManager, ManagerClosedError, Slot
 from provider_concurrency import threading as blocking
 from provider_concurrency.testing import VirtualLoop
 from provider_concurrency_model.monitor import Monitor
@@ -80,28 +80,41 @@ def leave_queue(how: str, count: int) -> tuple[float, float, int, int, bool]:
 
 
 def many_blocked_threads() -> Iterator[Row]:
-    """Threads that all wait, then a close."""
-    manager = blocking.ConcurrencyManager(limits={"p": 1})
-    manager.acquire("p")
-    ends: Counter[str] = Counter()
+    """Threads that all wait, then a close, or the end of their timeouts."""
+    count = 1000
+    for how, wanted in (("closed", ManagerClosedError), ("timed out", AcquireTimeoutError)):
+        manager = blocking.ConcurrencyManager(limits={"p": 1})
+        manager.acquire("p")
+        ends: Counter[type] = Counter()
+        due = time.perf_counter() + 4.0
 
-    def wait() -> None:
-        try:
-            manager.acquire("p")
-        except ManagerClosedError as error:
-            ends[type(error).__name__] += 1
+        def wait(
+            manager: blocking.ConcurrencyManager = manager,
+            ends: Counter[type] = ends,
+            due: float | None = due if how == "timed out" else None,
+        ) -> None:
+            try:
+                manager.acquire("p", timeout=None if due is None else max(due - time.perf_counter(), 0.5))
+            except (ManagerClosedError, AcquireTimeoutError) as error:
+                ends[type(error)] += 1
 
-    threads = [threading.Thread(target=wait) for _ in range(1000)]
-    for thread in threads:
-        thread.start()
-    while (status := manager.get_status("p")) is None or status.queued < len(threads):
-        time.sleep(0.001)
-    begun = time.perf_counter()
-    manager.close()
-    for thread in threads:
-        thread.join(30)
-    took = time.perf_counter() - begun
-    yield ("1,000 blocked threads, closed", f"all back after {took * 1e3:.0f} ms", ends == {"ManagerClosedError": 1000})
+        threads = [threading.Thread(target=wait) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        if how == "closed":
+            while (status := manager.get_status("p")) is None or status.queued < count:
+                time.sleep(0.001)
+            due = time.perf_counter()
+            manager.close()
+        for thread in threads:
+            thread.join(30)
+        took = time.perf_counter() - due
+        manager.close()
+        yield (
+            f"{count:,} blocked threads {how}",
+            f"all back {took * 1e3:.0f} ms after {'the close' if how == 'closed' else 'they were due'}",
+            ends == {wanted: count},
+        )
 
 
 def many_providers() -> Iterator[Row]:
@@ -132,6 +145,35 @@ def many_providers() -> Iterator[Row]:
         f"{(read - asked) * 1e3:.0f} ms, hand-over {(moved - read) / count * 1e6:.0f} us each, "
         f"{len(manager._providers)} remembered a minute later",
         right,
+    )
+
+
+def many_blocking_providers() -> Iterator[Row]:
+    """1e4 providers of a blocking manager, each with a slot that cools and an observer that waits for its end."""
+    count = 10_000
+    told: Counter[str] = Counter()
+    threads = threading.active_count()
+
+    def observe(event: str, *_: object) -> None:
+        told[event] += 1
+
+    manager = blocking.ConcurrencyManager(default_limit=1, release_cooldown=1.0, observer=observe)
+    begun = time.perf_counter()
+    for n in range(count):
+        manager.acquire(f"provider {n}").release()
+    asked = time.perf_counter()
+    statuses, more = len(manager.get_status_all()), threading.active_count() - threads
+    read = time.perf_counter()
+    while told["recycled"] < count and time.perf_counter() < read + 30:
+        time.sleep(0.001)
+    over = time.perf_counter()
+    left = len(manager.get_status_all())
+    manager.close()
+    yield (
+        f"threads: {count:,} providers that cool at once",
+        f"acquire and release {(asked - begun) / count * 1e6:.0f} us each, {more} thread wakes for all, status of "
+        f"{statuses:,} {(read - asked) * 1e3:.0f} ms, all free {over - asked:.1f} s after the last release",
+        told["recycled"] == count and not left and more == 1,
     )
 
 
@@ -282,8 +324,33 @@ while (status := manager.get_status("p")).in_flight or status.queued:  # a slot 
     assert time.monotonic() < end, status
     time.sleep(0.01)
 for _ in range(3): manager.acquire("p", timeout=2.0)
+END
 manager.close()
 """
+
+OBSERVED = {
+    "slot_timeout=1,": "slot_timeout=1, observer=lambda *_: told.append(1), on_pause=lambda *_: time.sleep(0.0001),",
+    "over = threading.Event()": "over = threading.Event(); told = []",
+    "        with manager.slot": "        manager.report_rate_limit('q'); del told[:-9]\n        with manager.slot",
+    "END": """
+told.clear()
+manager.set_limit("p", 2)
+end = time.monotonic() + 5
+while not told:  # somebody still delivers
+    assert time.monotonic() < end, "nobody delivers any more"
+    time.sleep(0.01)
+""",
+}
+"""What turns THREAD_PROGRAM into one that is mostly interrupted while it delivers."""
+
+
+def adapt(changes: dict[str, str]) -> str:
+    """THREAD_PROGRAM with some of its text replaced."""
+    program = THREAD_PROGRAM
+    for text, other in changes.items():
+        assert text in program, text
+        program = program.replace(text, other)
+    return program
 
 
 def interrupts() -> Iterator[Row]:
@@ -291,11 +358,12 @@ def interrupts() -> Iterator[Row]:
     chance = random.Random(11)
     parts = (
         ("asyncio.run", LOOP_PROGRAM),
-        ("main thread that holds slots for 2 ms", THREAD_PROGRAM.replace("HOLD", "0.002")),
+        ("main thread that holds slots for 2 ms", adapt({"HOLD": "0.002", "END": ""})),
         (
             "main thread that does nothing but acquire and release",
-            THREAD_PROGRAM.replace("HOLD", "0").replace("0.0005", "0").replace("0.001,", "0,"),
+            adapt({"HOLD": "0", "END": "", "0.0005": "0", "0.001,": "0,"}),
         ),
+        ("main thread that is mostly delivering", adapt(OBSERVED | {"HOLD": "0", "0.0005": "0"})),
     )
     for name, program in parts:
         ends: Counter[str] = Counter()
@@ -451,6 +519,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "waiters": many_waiters,
     "threads": many_blocked_threads,
     "providers": many_providers,
+    "blocking providers": many_blocking_providers,
     "callbacks": slow_callbacks,
     "clock": stepping_clock,
     "interrupts": interrupts,
