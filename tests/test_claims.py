@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from provider_concurrency_model.check import cli
 from provider_concurrency_model.check.claims import CLAIMS, NOT_CLAIMED, Strength, claims_of, draw_claims
-from provider_concurrency_model.check.judge import LEVELS
+from provider_concurrency_model.check.judge import ALL_LEVELS
 from provider_concurrency_model.check.subject import DEFAULT_SUBJECT, InProcess, Session
 from provider_concurrency_model.check.verdict import LevelReport, RunReport
 
@@ -44,7 +44,7 @@ def test_the_evidence_exists(claim: Any) -> None:
 
 
 def test_every_level_of_check_bears_a_claim() -> None:
-    assert {level for claim in CLAIMS for level in claim.levels} == set(LEVELS)
+    assert {level for claim in CLAIMS for level in claim.levels} == set(ALL_LEVELS)
 
 
 def report_of(subject: str, **failed: int) -> RunReport:

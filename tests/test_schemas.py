@@ -18,7 +18,7 @@ from provider_concurrency_model.check.case import case_of_commands
 from provider_concurrency_model.check.counterexample import counterexample_of, counterexample_to_json
 from provider_concurrency_model.check.drive import Failed, drive
 from provider_concurrency_model.check.expect import Expectations, Known, expectations_to_json
-from provider_concurrency_model.check.judge import LEVELS
+from provider_concurrency_model.check.judge import ALL_LEVELS, LEVELS
 from provider_concurrency_model.check.subject import InProcess, Session
 from provider_concurrency_model.random_runs import random_run
 from provider_concurrency_spec.scenarios import load_all, scenario_to_json
@@ -68,7 +68,7 @@ def test_each_is_a_schema(name: SchemaName) -> None:
 
 def test_the_words_are_the_vocabularys() -> None:
     assert load_schema("words")["$defs"]["feature"]["enum"] == list(FEATURES)
-    assert load_schema("words")["$defs"]["level"]["enum"] == list(LEVELS)
+    assert load_schema("words")["$defs"]["level"]["enum"] == list(ALL_LEVELS)
     assert load_schema("operation")["properties"]["op"]["enum"] == list(OPERATION_NAMES.values())
 
 

@@ -112,6 +112,10 @@ CLAIMS: Final = (
         "A port in another language conforms",
         "exhausted within bound", "on its virtual clock", "provider-concurrency check -- COMMAND",
     ),
+    Claim(
+        "On a clock of its own it keeps the scenarios that real time can show: never early, late within a window",
+        "decided", "these runs", "provider-concurrency check --level realtime -- COMMAND", ("realtime",),
+    ),
 )  # fmt: skip
 
 NOT_CLAIMED: Final = (

@@ -42,7 +42,8 @@ from provider_concurrency_model.check.expect import (
     say_changes,
     write_expectations,
 )
-from provider_concurrency_model.check.judge import LEVELS, RESTARTS, Options, run_level
+from provider_concurrency_model.check.judge import ALL_LEVELS, LEVELS, REALTIME, RESTARTS, Options, run_level
+from provider_concurrency_model.check.realtime import WINDOW_MS
 from provider_concurrency_model.check.report import print_counterexample, print_report, print_verdict
 from provider_concurrency_model.check.report_junit import report_to_junit
 from provider_concurrency_model.check.report_markdown import report_to_markdown
@@ -58,7 +59,9 @@ def check(
     command: CommandArgument = None,
     level: Annotated[
         list[str] | None,
-        typer.Option("--level", help=f"Repeat, or separate by commas: {', '.join(LEVELS)}. Default: all."),
+        typer.Option(
+            "--level", help=f"Repeat, or separate by commas: {', '.join(LEVELS)}. Default: all these. Or {REALTIME}."
+        ),
     ] = None,
     subject: SubjectOption = None,
     expect: Annotated[
@@ -74,6 +77,9 @@ def check(
     restarts: Annotated[
         int, typer.Option(min=0, help="How often a port that breaks is started again for the next scenario.")
     ] = RESTARTS,
+    window: Annotated[
+        int, typer.Option(min=1, metavar="MS", help=f"By how much things may be late on the level {REALTIME}.")
+    ] = WINDOW_MS,
     json_to: JsonOption = None,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report here.")] = None,
     markdown: Annotated[
@@ -93,7 +99,8 @@ def check(
     seed, runs = _settle_random(levels, expected, seed, runs, fix)
     source = choose_source(subject, command, reply_timeout, start_timeout)
     started = time.monotonic()
-    options = Options(seed, runs, restarts=restarts, deadline=None if budget is None else started + budget)
+    deadline = None if budget is None else started + budget
+    options = Options(seed, runs, restarts=restarts, window_ms=window, deadline=deadline)
     report = _run(source, levels, options, jobs)
     report.seconds = time.monotonic() - started
     if save_to is not None:
@@ -120,12 +127,14 @@ def check(
 def _read_levels(given: list[str] | None) -> tuple[str, ...]:
     """The levels asked for, in their own order; all by default."""
     asked = {name.strip() for item in given or () for name in item.split(",") if name.strip()}
-    unknown = sorted(asked - set(LEVELS))
+    unknown = sorted(asked - set(ALL_LEVELS))
     if unknown:
-        fail(f"--level: unknown level {', '.join(unknown)}; levels are {', '.join(LEVELS)}")
+        fail(f"--level: unknown level {', '.join(unknown)}; levels are {', '.join(ALL_LEVELS)}")
     if given and not asked:
         fail("--level: names no level")
-    return tuple(level for level in LEVELS if not asked or level in asked)
+    if REALTIME in asked and len(asked) > 1:
+        fail(f"--level: {REALTIME} is run by itself: beside others it would wait less exactly")
+    return tuple(level for level in ALL_LEVELS if level in (asked or LEVELS))
 
 
 def _read_expected(path: Path, fix: bool) -> Expectations | None:

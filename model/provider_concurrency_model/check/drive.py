@@ -94,19 +94,18 @@ def drive(session: Session, case: Case) -> Outcome:
             if not case.steps:
                 return Passed(0)
             raw = next(replies)
-            found = _judge(EMPTY_REPLY, raw, message_id, 0, needs_timers)
+            found = judge_reply(EMPTY_REPLY, raw, message_id, 0, needs_timers)
             if found is not None:
-                return _conclude(case, at, raw, found, said)
+                return conclude(case, at, raw, found, said)
             for at, step in enumerate(case.steps):
                 raw = next(replies)
                 message_id += 1
-                found = _judge(step.expected, raw, message_id, step.max_timers, needs_timers)
+                found = judge_reply(step.expected, raw, message_id, step.max_timers, needs_timers)
                 said.append(raw)
                 if found is not None:
-                    return _conclude(case, at, raw, found, said)
+                    return conclude(case, at, raw, found, said)
         except SubjectBrokeError as broke:
-            difference = Difference("reply", broke.fault, None, "a reply", str(broke))
-            return replace(_failed(case, at, None, [difference]), remarks=broke.remarks, is_broken=True)
+            return broken_at(case, at, broke)
         except StopIteration:
             return _failed(case, at, None, [Difference("reply", "subject", None, "a reply", "no reply came")])
     broken = find_broken(case.config, case.commands, said) if case.checks_invariants else None
@@ -115,10 +114,10 @@ def drive(session: Session, case: Case) -> Outcome:
     return Passed(len(case.steps))
 
 
-def _judge(
+def judge_reply(
     expected: Expected, raw: Json, message_id: int, max_timers: int, needs_timers: bool
 ) -> Skipped | tuple[Difference, ...] | None:
-    """None for a reply that conforms."""
+    """What is wrong with a reply; None for one that conforms."""
     special = classify(raw, message_id)
     match special:
         case None:
@@ -132,7 +131,14 @@ def _judge(
             return (Difference("reply", "shape", None, "a reply of protocol 1", why),)
 
 
-def _conclude(case: Case, at: int, raw: Json, found: Skipped | tuple[Difference, ...], said: Sequence[Json]) -> Outcome:
+def broken_at(case: Case, at: int, broke: SubjectBrokeError) -> Failed:
+    """The outcome of a case in which the subject raised, vanished or left the protocol."""
+    difference = Difference("reply", broke.fault, None, "a reply", str(broke))
+    return replace(_failed(case, at, None, [difference]), remarks=broke.remarks, is_broken=True)
+
+
+def conclude(case: Case, at: int, raw: Json, found: Skipped | tuple[Difference, ...], said: Sequence[Json]) -> Outcome:
+    """The outcome of a case whose reply to step `at` differs; `said` are the replies up to it, for the invariants."""
     if not isinstance(found, Skipped):
         # An invariant that breaks at the same step says more than a difference: it needs no model.
         broken = find_broken(case.config, case.commands, said)

@@ -17,7 +17,7 @@ from typing import Final
 import tomli_w
 
 from provider_concurrency_model.check.counterexample import UnusableFileError
-from provider_concurrency_model.check.judge import LEVELS
+from provider_concurrency_model.check.judge import ALL_LEVELS, LEVELS
 from provider_concurrency_model.check.untyped import apply_schema
 from provider_concurrency_model.check.verdict import Agreement, CaseResult, LevelReport, RunReport
 from provider_concurrency_spec.vocabulary import SPEC_VERSION, Json
@@ -146,7 +146,7 @@ def _find_problem(entry: Known, level: LevelReport) -> str | None:
 def fix_expectations(old: Expectations | None, report: RunReport) -> Expectations:
     """What the file should say after this run; raises RefusedFixError if the run doesn't cover what the file does."""
     ran = tuple(level.level for level in report.levels)
-    uncovered = [] if old is None else [level for level in LEVELS if level in old.levels and level not in ran]
+    uncovered = [] if old is None else [level for level in ALL_LEVELS if level in old.levels and level not in ran]
     if uncovered:
         raise RefusedFixError(f"the file covers levels that were not run: {', '.join(uncovered)}")
     broken_off = [f"{one.level} ({one.undetermined})" for one in report.levels if not one.lacking and one.undetermined]

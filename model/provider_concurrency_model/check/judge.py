@@ -19,6 +19,7 @@ from provider_concurrency_model.check.case import Case, case_of_commands, case_o
 from provider_concurrency_model.check.counterexample import Counterexample, counterexample_of
 from provider_concurrency_model.check.describe import say_kin
 from provider_concurrency_model.check.drive import Failed, NotAsked, Outcome, Passed, drive, say_first
+from provider_concurrency_model.check.realtime import WINDOW_MS, TooSlowError, drive_in_real_time, plan
 from provider_concurrency_model.check.shrink import shrink
 from provider_concurrency_model.check.subject import Session
 from provider_concurrency_model.check.verdict import CaseResult, LevelReport
@@ -30,6 +31,9 @@ from provider_concurrency_spec.scenarios import load_all
 from provider_concurrency_spec.vocabulary import FEATURES
 
 LEVELS: Final = ("scenarios", *bounded.LEVELS, "random")
+REALTIME: Final = "realtime"
+"""Weaker than `scenarios`, for subjects without a virtual clock; never part of a whole run."""
+ALL_LEVELS: Final = (*LEVELS, REALTIME)
 
 Tick: TypeAlias = Callable[[int, int | None], None]
 """Progress: how much is done, and of how much if that is known."""
@@ -57,6 +61,8 @@ class Options:
     """Commands of a random run."""
     restarts: int = RESTARTS
     """How often a subject that breaks is made anew for the next scenario; then the rest is undetermined."""
+    window_ms: int = WINDOW_MS
+    """By how much the level `realtime` lets things be late."""
     deadline: float | None = None
     """`time.monotonic()` at which the budget is spent."""
 
@@ -67,13 +73,15 @@ class Options:
 
 
 def run_level(session: Session, level: str, options: Options, tick: Tick = lambda _done, _total: None) -> LevelReport:
-    """Runs one of LEVELS on the subject."""
+    """Runs one of ALL_LEVELS on the subject."""
     started = time.monotonic()
     match level:
         case "scenarios":
             report = _run_scenarios(session, options, tick)
         case "random":
             report = _run_random(session, options, tick)
+        case "realtime":
+            report = _run_realtime(session, options, tick)
         case _:
             report = _run_graph(session, level, options, tick)
     report.seconds = time.monotonic() - started
@@ -107,6 +115,45 @@ def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelRepor
     if not report.cases and report.undetermined is None:
         report.undetermined = "the subject lacks what every scenario needs"
     return report
+
+
+def _run_realtime(session: Session, options: Options, tick: Tick) -> LevelReport:
+    scenarios = load_all()
+    report = LevelReport(
+        REALTIME, "real time", f"scenarios with their times scaled, late within {options.window_ms} ms"
+    )
+    for done, scenario in enumerate(scenarios):
+        if options.is_spent:
+            report.undetermined = f"the budget was spent after {done} of {len(scenarios)} scenarios"
+            break
+        tick(done, len(scenarios))
+        case = plan(scenario, options.window_ms)
+        if isinstance(case, str):
+            report.results.append(CaseResult(scenario.name, "skipped", case))
+            continue
+        try:
+            outcome, is_repeated = drive_in_real_time(session, case, options.window_ms)
+        except TooSlowError:
+            report.undetermined = f"{scenario.name}: this machine is too busy for a window of {options.window_ms} ms"
+            break
+        count(report, outcome)
+        report.results.append(result_of(scenario.name, outcome))
+        if isinstance(outcome, Failed):
+            report.counterexamples.append(_keep(session, outcome))
+        if is_repeated:
+            report.notes.append(f"{scenario.name}: was late, and tried three times")
+    left_out = [result for result in report.results if result.result == "skipped" and "lacks" not in result.told]
+    report.notes.append("weaker than virtual time: no deadline is told from one a tick later, and nothing is exhausted")
+    for told, names in _by_reason(left_out).items():
+        report.notes.append(f"left out {len(names)}: {told}: {', '.join(names)}")
+    return report
+
+
+def _by_reason(results: list[CaseResult]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for result in results:
+        found.setdefault(result.told, []).append(result.case)
+    return found
 
 
 def _run_graph(session: Session, level: str, options: Options, tick: Tick) -> LevelReport:

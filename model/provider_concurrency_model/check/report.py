@@ -163,9 +163,11 @@ def _tell_reason(report: RunReport) -> str:
         case Verdict.CONFORMS:
             judged = [level for level in report.levels if not level.lacking]
             exhausted = [level.level for level in judged if level.strength == "exhausted"]
-            sampled = [level.level for level in judged if level.strength != "exhausted"]
+            sampled = [level.level for level in judged if level.strength in ("examples", "sampled")]
+            weak = [level.level for level in judged if level.strength == "real time"]
             told = [f"exhausted within bounds: {', '.join(exhausted)}"] if exhausted else []
             told += [f"examples and samples: {', '.join(sampled)}"] if sampled else []
+            told += [f"not in virtual time, which shows more: {', '.join(weak)}"] if weak else []
             return f"{'; '.join(told)}; {spent}"
         case Verdict.COUNTEREXAMPLE:
             rules = dict.fromkeys(

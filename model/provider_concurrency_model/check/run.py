@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
-from provider_concurrency_model.check.judge import LEVELS, Options, Tick, run_level
+from provider_concurrency_model.check.judge import ALL_LEVELS, Options, Tick, run_level
 from provider_concurrency_model.check.source import Source
 from provider_concurrency_model.check.subject import Session, SubjectError
 from provider_concurrency_model.check.verdict import LevelReport
@@ -25,7 +25,7 @@ def run_levels_apart(
     Raises SubjectError as soon as one of the processes meets it.
     """
     # The graphs take longest, so they begin; the rest fills the gaps at the end.
-    by_length = sorted(levels, key=lambda level: (level in ("scenarios", "random"), LEVELS.index(level)))
+    by_length = sorted(levels, key=lambda level: (level in ("scenarios", "random"), ALL_LEVELS.index(level)))
     reports: dict[str, LevelReport] = {}
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(_run_alone, source, level, options): level for level in by_length}

@@ -16,7 +16,7 @@ from provider_concurrency_model.check.counterexample import Counterexample, coun
 from provider_concurrency_model.check.subject import Hello
 from provider_concurrency_spec.vocabulary import FEATURES, PROTOCOL, SPEC_VERSION, Json
 
-Strength: TypeAlias = Literal["examples", "exhausted", "sampled"]
+Strength: TypeAlias = Literal["examples", "exhausted", "sampled", "real time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,13 @@ class RunReport:
 
     @property
     def said(self) -> str:
-        """The verdict in a word or two; a port with known failures doesn't conform, it fails as expected."""
+        """The verdict in a word or two.
+
+        A port with known failures doesn't conform, it fails as expected; nor does one that was only tried in real time.
+        """
         if self.agreement is None:
-            return SAID[self.verdict]
+            is_weak = self.verdict is Verdict.CONFORMS and all(each.strength == "real time" for each in self.levels)
+            return "holds in real time" if is_weak else SAID[self.verdict]
         match self.verdict:
             case Verdict.CONFORMS:
                 return "as expected" if self.agreement.confirmed else "conforms"
