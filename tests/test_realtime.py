@@ -259,7 +259,7 @@ def test_the_level_passes_and_is_not_called_conforming(session: Callable[..., Se
     assert level.cases > 100
     assert level.strength == "real time"
     assert any(
-        note.startswith("left out 6: a blocked loop") and "a-late-grant-is-touched-now" in note for note in level.notes
+        note.startswith("left out 7: a blocked loop") and "a-late-grant-is-touched-now" in note for note in level.notes
     )
     assert len(level.results) == len(SCENARIOS)
     report = RunReport("it", judged.hello, 0, [level])

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -271,6 +272,31 @@ def test_a_port_that_clings_is_killed_with_its_children() -> None:
         time.sleep(0.01)
     assert not is_running(child)
     assert session.close() is None  # once is enough
+
+
+def test_a_port_ends_with_a_kit_that_is_killed(tmp_path: Path) -> None:
+    """The levels run in processes of their own, which nobody tells."""
+    program = (
+        f"import os, pathlib; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()\n"
+        "import sys; from provider_concurrency.port import serve; serve(sys.stdin, sys.stdout)\n"
+    )
+    command = [sys.executable, "-c", "from provider_concurrency_model.check.entry import main; main()"]
+    kit = subprocess.Popen(
+        [*command, "check", "--level", "settled,burst", "--", sys.executable, "-c", program],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    ports: list[int] = []
+    until = time.monotonic() + 60
+    while len(ports) < 3 and time.monotonic() < until:  # the first one is greeted and ended
+        time.sleep(0.05)
+        ports = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(ports) == 3
+    kit.kill()
+    kit.wait()
+    until = time.monotonic() + 30
+    while any(map(is_running, ports)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, ports))
 
 
 def test_a_bad_end_is_told() -> None:

@@ -115,7 +115,8 @@ def _guess(difference: Difference, command: Command | None) -> str:
         case "invariant":
             return "ACC-1"  # never guessed: an invariant brings its rule
         case "timers":
-            return "CLO-1" if difference.expected == "at most 0" else "TIM-4"
+            # None are allowed after a close, and in the reply to `new`, which follows no command.
+            return "CLO-1" if difference.expected == "at most 0" and command is not None else "TIM-4"
 
 
 def _guess_refusal(difference: Difference, command: Command | None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from provider_concurrency_model.check.case import Case, case_of_scenario
+from provider_concurrency_model.check.case import EMPTY_REPLY, Case, case_of_scenario
 from provider_concurrency_model.check.compare import Difference, Expected, read_reply
 from provider_concurrency_model.check.describe import (
     say_command,
@@ -22,6 +22,7 @@ from provider_concurrency_model.check.describe import (
     say_difference,
     say_event,
     say_expected,
+    say_plain,
 )
 from provider_concurrency_model.check.drive import Failed
 from provider_concurrency_model.check.untyped import is_object
@@ -60,6 +61,8 @@ class Counterexample:
     """The words of a command line that choose the subject again."""
     remarks: tuple[str, ...] = ()
     """What may help: the end of the subject's stderr, its line, what the schema says."""
+    is_at_new: bool = False
+    """It is the reply to `new` that differs; the case's steps were not reached."""
 
 
 def counterexample_of(
@@ -94,6 +97,7 @@ def counterexample_of(
         is_shortest,
         chosen_by,
         failed.remarks,
+        failed.at < 0,
     )
 
 
@@ -106,42 +110,49 @@ def tell_steps(found: Counterexample) -> list[str]:
     if found.case.why:
         lines.append(f"about: {found.case.why}")
     lines.append(f"config: {say_config(found.case.config)}")
-    for number, step in enumerate(found.case.steps, 1):
+    if found.is_at_new:
+        lines.append(" 0. new")
+        if not found.case.refused:  # else the difference says what was to be refused
+            lines.extend(f"     expected  {line}" for line in say_expected(EMPTY_REPLY))
+    for number, step in enumerate(() if found.is_at_new else found.case.steps, 1):
         lines.append(f"{number:2}. {say_command(step.command)}")
         lines.extend(f"     expected  {line}" for line in say_expected(step.expected))
     lines.extend(f"     actual    {line}" for line in _tell_actual(found.actual))
     for difference in found.differences:
         head, wanted, given = say_difference(difference)
-        # Who leaves the protocol has broken none of the rules: the rule named elsewhere is that of the operation.
-        concerned = "protocol" if difference.what == "reply" else difference.rule
-        lines.append(f"   {concerned}: {head}: expected {wanted}; actual {given}")
+        lines.append(f"   {_concerned(difference)}: {head}: expected {wanted}; actual {given}")
     lines.extend(f"     {remark}" for remark in found.remarks)
     return lines
+
+
+def _concerned(difference: Difference) -> str | None:
+    """Who leaves the protocol has broken none of the rules: the rule named elsewhere is that of the operation."""
+    return "protocol" if difference.what == "reply" else difference.rule
 
 
 def _tell_actual(actual: Json) -> list[str]:
     reply = read_reply(actual)
     if reply is None:
-        return [f"{actual!r}"[:400] if actual is not None else "no reply"]
+        return [say_plain(actual)[:400] if actual is not None else "no reply"]
     return say_expected(Expected.of_reply(reply))
 
 
 def draw_sequence(found: Counterexample) -> str:
     """A Mermaid sequence diagram: commands to the right, answers to the left, the difference as a note."""
     lines = ["sequenceDiagram", "    participant K as kit", f"    participant S as {_plain(found.subject)}"]
-    for step in found.case.steps:
+    steps = () if found.is_at_new else found.case.steps
+    lines.append("    K->>S: new")
+    for step in steps:
         lines.append(f"    K->>S: {_plain(say_command(step.command))}")
         told = [say_event(event) for event in step.expected.events or ()]
-        is_last = step is found.case.steps[-1]
-        if not is_last and told:
+        if step is not steps[-1] and told:
             lines.append(f"    S-->>K: {_plain(', '.join(told))}")
-        if is_last:
-            reply = read_reply(found.actual)
-            answered = ", ".join(map(say_event, reply.events)) if reply is not None else "(see note)"
-            lines.append(f"    S--xK: {_plain(answered or 'no events')}")
+    reply = read_reply(found.actual)
+    answered = ", ".join(map(say_event, reply.events)) if reply is not None else "(see note)"
+    lines.append(f"    S--xK: {_plain(answered or 'no events')}")
     for difference in found.differences[:_NOTES]:
         head, wanted, given = say_difference(difference)
-        text = f"{difference.rule}: {head}<br/>expected {_plain(wanted)}<br/>actual {_plain(given)}"
+        text = f"{_concerned(difference)}: {head}<br/>expected {_plain(wanted)}<br/>actual {_plain(given)}"
         lines.append(f"    Note over K,S: {text}")
     return "\n".join(lines) + "\n"
 

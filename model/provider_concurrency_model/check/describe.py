@@ -90,7 +90,7 @@ def say_event(event: Event) -> str:
         case SlotEvent(kind, at_ms, provider, request):
             return f"{at_ms} ms {kind} {request} at {say_name(provider)}"
         case Paused(at_ms, provider, requested, applied):
-            return f"{at_ms} ms paused {say_name(provider)} for {applied} ms (requested {requested})"
+            return f"{at_ms} ms paused {say_name(provider)} for {applied} ms (requested {say_plain(requested)})"
         case Resumed(at_ms, provider):
             return f"{at_ms} ms resumed {say_name(provider)}"
         case Refused(at_ms, op, index, kind):
@@ -186,7 +186,7 @@ def say_config(config: Config) -> str:
 
 def say_number(value: Json) -> str:
     """A duration as it stands on the wire."""
-    return "-" if value is None else f"{value} ms" if isinstance(value, int | float) else str(value)
+    return "-" if value is None else f"{value} ms" if type(value) in (int, float) else say_plain(value)
 
 
 def say_name(provider: str) -> str:

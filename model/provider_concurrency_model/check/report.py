@@ -27,9 +27,10 @@ _SHOWN_AT_MOST = 5
 def print_report(report: RunReport, console: Console) -> None:
     """Everything about a run; the verdict is the last line."""
     print_lines(console, _tell_subject(report))
+    first = next((found for level in report.levels for found in level.counterexamples), None)
     for level in report.levels:
         for found in level.counterexamples[:_SHOWN_AT_MOST]:
-            print_counterexample(found, console)
+            print_counterexample(found, console, is_drawn=found is first)
         if len(level.counterexamples) > _SHOWN_AT_MOST:
             others = ", ".join(
                 f"{found.case.name} ({found.rules[0]})" for found in level.counterexamples[_SHOWN_AT_MOST:]
@@ -52,12 +53,13 @@ def print_report(report: RunReport, console: Console) -> None:
     print_verdict(console, report.verdict, tell_verdict(report), report.said)
 
 
-def print_counterexample(found: Counterexample, console: Console) -> None:
-    """One finding: its steps and its sequence diagram."""
+def print_counterexample(found: Counterexample, console: Console, *, is_drawn: bool = True) -> None:
+    """One finding: its steps and, where the steps of others don't wait behind it, its sequence diagram."""
     shortest = ", the shortest within the bounds" if found.is_shortest else ""
     console.rule(f"counterexample ({len(found.case.steps)} steps{shortest})", align="left", style="red")
     print_lines(console, tell_steps(found))
-    print_lines(console, ["", "```mermaid", *draw_sequence(found).splitlines(), "```", ""])
+    diagram = ["", "```mermaid", *draw_sequence(found).splitlines(), "```"] if is_drawn else []
+    print_lines(console, [*diagram, ""])
 
 
 def print_verdict(console: Console, verdict: Verdict, told: str, said: str | None = None) -> None:

@@ -7,6 +7,8 @@ platform, and a fork would take threads' locks along.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -27,7 +29,7 @@ def run_levels_apart(
     # The graphs take longest, so they begin; the rest fills the gaps at the end.
     by_length = sorted(levels, key=lambda level: (level in ("scenarios", "random"), ALL_LEVELS.index(level)))
     reports: dict[str, LevelReport] = {}
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_end_with_parent) as pool:
         futures = {pool.submit(_run_alone, source, level, options): level for level in by_length}
         try:
             for done, future in enumerate(as_completed(futures), 1):
@@ -40,6 +42,18 @@ def run_levels_apart(
         finally:
             pool.shutdown(cancel_futures=True)
     return [reports[level] for level in levels]
+
+
+def _end_with_parent() -> None:
+    """However the command ends, killed for instance: nobody judges on, and the port's input ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "called in a process of the pool"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _run_alone(source: Source, level: str, options: Options) -> LevelReport:

@@ -9,6 +9,7 @@ every transport shares: ids, the greeting, and telling replies, skips and errors
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -176,7 +177,7 @@ def classify(raw: Json, message_id: int) -> Special | None:
 
 
 def _shorten(value: Json, length: int = 200) -> str:
-    text = repr(value)
+    text = json.dumps(value, default=repr)
     return text if len(text) <= length else text[:length] + "..."
 
 
