@@ -36,12 +36,14 @@ SETTINGS = settings(
 )
 CONFIG = words.Config(
     release_cooldown_ms=20, slot_timeout_ms=50, watchdog_interval_ms=30, default_pause_ms=40, min_pause_ms=0,
-    max_pause_ms=1000, max_queued=3, default_limit=None,
+    max_pause_ms=1000, max_queued=3, default_limit=None, nested="raise",
 )  # fmt: skip
 NEAR = sorted({max(edge + by, 0) for edge in (0, 20, 30, 40, 50) for by in (-1, 0, 1)})
 """One tick before, at and after each length that the configuration knows."""
 PROVIDERS = st.sampled_from(["p", "q"])
 TIMES = st.sampled_from(NEAR)
+KIN: Any = st.sampled_from([(None, ()), ("a", ("a",)), ("b", ("a", "b"))])
+"""A conversation, and the blocks around its acquire."""
 
 
 def lockstep_of(subject: Any) -> type[RuleBasedStateMachine]:
@@ -77,10 +79,10 @@ def lockstep_of(subject: Any) -> type[RuleBasedStateMachine]:
             self.made += 1
             return f"r{self.made}"
 
-        @rule(target=requests, provider=PROVIDERS, prompt=st.integers(0, 3), timeout=st.none() | TIMES)
-        def acquire(self, provider: str, prompt: int, timeout: int | None) -> str:
+        @rule(target=requests, provider=PROVIDERS, prompt=st.integers(0, 3), timeout=st.none() | TIMES, kin=KIN)
+        def acquire(self, provider: str, prompt: int, timeout: int | None, kin: tuple[str | None, Any]) -> str:
             name = self.name()
-            self.run(words.Do((words.Acquire(provider, name, None, prompt, timeout),)))
+            self.run(words.Do((words.Acquire(provider, name, kin[0], prompt, timeout, kin[1]),)))
             return name
 
         @rule(target=requests, provider=PROVIDERS)

@@ -72,7 +72,8 @@ def canonical(state: State, *, ghosts: bool) -> tuple[Key, tuple[str, ...]]:
         left_ms = -1 if slot.deadline_ms is None else slot.deadline_ms - now_ms
         age_ms = 0 if rank != 1 or timeout_ms is None else -min(now_ms - slot.touched_ms, timeout_ms + 1)
         started, arrival = (slot.prompt_started_at, slot.arrival) if rank == 0 else (0, 0)
-        rows.append((slot.provider, rank, started, arrival, left_ms, age_ms, kinship(slot), slot.request))
+        kin = () if slot.conversation is None and not slot.ancestors else kinship(slot)  # of most there is none
+        rows.append((slot.provider, rank, started, arrival, left_ms, age_ms, kin, slot.request))
     rows.sort()
     names = tuple([row[7] for row in rows])
     providers = [
@@ -100,7 +101,7 @@ def kinship(slot: Slot) -> Key:
     whose = () if slot.conversation is None else (slot.conversation,)
     match slot.state:
         case "queued":
-            return (whose, tuple(sorted(slot.ancestors))) if whose or slot.ancestors else ()
+            return (whose, tuple(sorted(slot.ancestors)))
         case "held":
             return whose
         case _:
