@@ -223,7 +223,7 @@ def test_concurrent_histories_are_linearizable() -> None:
 class Unlocked(ConcurrencyManager):
     """A fault: state changes take no lock, and others get their chance in the middle of a grant."""
 
-    def _change(self, change: Callable[..., object], *args: Any) -> None:
+    def _change(self, change: Callable[..., object], args: tuple[Any, ...]) -> None:
         change(*args)
 
     def _drained(self) -> None:

@@ -131,7 +131,7 @@ def test_fin_1_an_acquire_from_a_finaliser_within_an_operation_is_refused(
 ) -> None:
     world = make_watched(limits={"p": 1, "q": 1}, release_cooldown=0)
     held = world.hold("p")
-    admit, errors = world.manager._admit, []
+    cool, errors = world.manager._cool, []
 
     def meddle(*args: object) -> None:
         with world.loop.running():
@@ -140,9 +140,9 @@ def test_fin_1_an_acquire_from_a_finaliser_within_an_operation_is_refused(
             except RuntimeError as error:
                 errors.append(str(error))
             assert world.manager.get_status("q") is not None  # reading is allowed, and applies nothing
-        admit(*args)  # type: ignore[arg-type]
+        cool(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(world.manager, "_admit", meddle)
+    monkeypatch.setattr(world.manager, "_cool", meddle)
     held.release()
     assert errors == ["try_acquire called while the manager is changing state (from a finaliser or a signal)"]
     assert world.figures("q") == (0, 0, 0, 0)

@@ -68,8 +68,6 @@ class Core(Operations):
         self._arrivals = 0  # arrival numbers given so far (ORD-1)
         self._sweep_at: int | None = None  # when the announced sweep is due; None: none is announced
         self._providers: dict[str, Provider] = {}
-        # Where the short way looks: an observer is to be told of everything, so with one it finds nobody.
-        self._plain_providers = self._providers if settings.observer is None else {}
         for name, limit in settings.limits.items():
             self._provider(name).set_limit(limit)
 
@@ -137,18 +135,17 @@ class Core(Operations):
 
     def _admit(self, p: Provider, now: int) -> None:
         """The one admission step (ADM-2): while there is room, grant the head."""
-        while len(p.held) < p.cap and p.queue is not None:
+        while p.queue is not None and len(p.held) < p.cap:
             slot = p.queue.take_first()[2]  # a queue without a living entry is None
             slot._state = HANDED
             self._left_queue(p, slot)
-            self._grant(p, slot, HANDED, now)
+            self._grant(p, slot, now)
             self._settle(slot)
 
-    def _grant(self, p: Provider, slot: Slot, tag: int, now: int) -> None:
+    def _grant(self, p: Provider, slot: Slot, now: int) -> None:
         """A request takes its slot (ADM-3); the grant touches (WAT-2)."""
-        slot._state = tag
-        slot._touched = now
-        p.held[slot] = now
+        slot._state = HANDED
+        slot._touched = p.held[slot] = now
         if self._sweep_at is None:
             self._announce_sweep(now)
         if self._observer is not None:
@@ -157,11 +154,11 @@ class Core(Operations):
     def _ask(self, slot: Slot, name: str, timeout: int | None, on_queued: Callable[[], object] | None) -> None:
         """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3). It is numbered first (ORD-1)."""
         slot._arrival = self._take_number()
-        p = slot._provider = self._provider(name)
-        now = self._catch_up(p)
+        p = slot._provider = self._providers.get(name) or self._provider(name)
+        now = self._catch_up(p) if p.due_at is not None else self._clock()
         try:
             if len(p.held) < p.cap:
-                self._grant(p, slot, HANDED, now)
+                self._grant(p, slot, now)
             elif timeout == 0:
                 slot._state = TIMED_OUT
                 self._note("timed_out", p, slot, now)
@@ -175,7 +172,8 @@ class Core(Operations):
                 if on_queued is not None:
                     self._line.add(on_queued)
         finally:
-            self._rest(p, now)
+            if p.due_at is not None or not p.held:
+                self._rest(p, now)
 
     def _try(self, slot: Slot, name: str) -> None:
         """A request that never queues: without room its slot is simply not granted (ADM-8)."""
@@ -183,7 +181,7 @@ class Core(Operations):
         p = slot._provider = self._provider(name)
         now = self._catch_up(p)
         if len(p.held) < p.cap:
-            self._grant(p, slot, HANDED, now)
+            self._grant(p, slot, now)
         self._rest(p, now)
 
     def _enqueue(self, p: Provider, slot: Slot, deadline: int | None, now: int) -> None:
@@ -201,7 +199,8 @@ class Core(Operations):
             if p.timeouts is None:
                 p.timeouts = WaitingRun()
             p.timeouts.push((deadline, slot._arrival, slot))
-            p.measure_due()
+            if p.due_at is None or deadline < p.due_at:
+                p.due_at = deadline
         if self._observer is not None:
             self._note("queued", p, slot, now)
 
@@ -211,25 +210,28 @@ class Core(Operations):
         slot._state = tag
         p.queue.discard()
         self._left_queue(p, slot)
-        self._note(event, p, slot, now)
+        if self._observer is not None:
+            self._note(event, p, slot, now)
 
     def _left_queue(self, p: Provider, slot: Slot) -> None:
         """Clears up after a request that is queued no longer; empty runs go, dead entries and all."""
-        if p.timeouts is not None and slot._deadline is not None:
+        if slot._deadline is not None and p.timeouts is not None:
             p.timeouts.discard()
-            p.measure_due()
-        if p.queue is not None and p.queue.is_empty():
+            if slot._deadline == p.due_at:
+                p.measure_due()
+        if p.queue is not None and not p.queue.run and not p.queue.late:
             p.queue = p.timeouts = None
 
     def _withdraw(self, slot: Slot) -> None:
         """A request is cancelled before its caller received the slot (CAN-1, CAN-2)."""
         p = slot._provider
-        now = self._catch_up(p)
+        now = self._catch_up(p) if p.due_at is not None else self._clock()
         if slot._state == QUEUED:
             self._leave_queue(p, slot, CANCELLED, "cancelled", now)
         elif slot._state == HANDED:
             self._give_back(p, slot, now)
-        self._rest(p, now)
+        if p.due_at is not None or not p.held:
+            self._rest(p, now)
 
     def _give_back(self, p: Provider, slot: Slot, now: int) -> None:
         """An undelivered grant ends without a cooldown: nothing was sent upstream (CAN-2)."""
@@ -244,13 +246,15 @@ class Core(Operations):
         if slot._state != HELD:
             return
         p = slot._provider
-        now = self._catch_up(p)
+        now = self._catch_up(p) if p.due_at is not None else self._clock()
         if self._observer is not None:  # while it still stands among the held, since it goes on counting
             self._note("released", p, slot, now)
         slot._state = COOLING
         self._cool(p, slot, now)
-        self._admit(p, now)
-        self._rest(p, now)
+        if p.queue is not None:
+            self._admit(p, now)
+        if p.due_at is not None or not p.held:
+            self._rest(p, now)
         if self._closed:
             self._note_drained()
 
@@ -272,9 +276,9 @@ class Core(Operations):
         if p.cooling is None:
             fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
             p.cooling = p.cooling or fresh
-        cooling = p.cooling
         end = now + p.cooldown
-        cooling.push((end, self._take_number(), slot))
+        self._arrivals += 1  # no call: see Slot.release
+        p.cooling.push((end, self._arrivals, slot))
         p.cap -= 1
         if p.due_at is None or end < p.due_at:
             p.due_at = end
@@ -285,9 +289,12 @@ class Core(Operations):
         """The cooldowns that are due before anything else is (REL-3, TIM-3); then one admission step for all."""
         other = p.next_other_deadline()
         bound = now if other is None else min(now, other)
-        if self._observer is None:  # who would see that all of them go at once
-            for _, _, slot in p.cooling.take_due(bound) if p.cooling is not None else ():
-                self._recycle(p, slot, now)
+        if self._observer is None and p.cooling is not None:  # who would see that all of them go at once
+            for slot in p.cooling.take_due(bound):
+                if slot._state == COOLING:
+                    slot._state = FREE
+                else:
+                    self._recycle(p, slot, now)
         while p.cooling and (entry := p.cooling.first()) is not None and entry[0] <= bound:
             p.cooling.take_first()
             self._recycle(p, entry[2], now)
@@ -503,8 +510,9 @@ class Core(Operations):
     def _note(self, event: str, p: Provider, slot: Slot, now: int, value: object = None) -> None:
         """Collects a slot's event for the observer, with the provider's figures as they are at this moment."""
         if self._observer is not None:  # asked before the call, too, where calls are many
+            in_flight = len(p.held) if p.cooling is None else p.in_flight
             told = (event, self._op, now - self._born, p.name, slot._arrival, slot.conversation_id, slot._prompt,
-                    p.in_flight, p.queued, value)  # fmt: skip
+                    in_flight, 0 if p.queue is None else len(p.queue), value)  # fmt: skip
             self._line.waiting.append((self._observer, told))
 
     def _note_provider(self, event: str, p: Provider, now: int, value: object = None) -> None:

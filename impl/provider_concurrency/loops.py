@@ -38,9 +38,11 @@ class Waiter(asyncio.Future[None]):
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Withdraws the request now (CAN-1, CAN-2), not when the caller's task runs next."""
+        slot = self.slot
         try:
-            self.slot._provider.manager._cancel_request(self.slot)
+            slot._provider.manager._cancel_request(slot)
         finally:
+            slot._waiter = None
             cancelled = super().cancel(msg)
         return cancelled
 
@@ -55,8 +57,9 @@ class LoopShell(Surface):
     _close_waiters: set[asyncio.Future[None]]
 
     def _set_up(self) -> None:
-        self._loop = self._sweep_handle = None
-        self._thread = self._early = 0
+        self._serve(None)
+        self._sweep_handle = None
+        self._early = 0
         self._close_waiters = set()
         forget_in_children(self)
 
@@ -68,8 +71,9 @@ class LoopShell(Surface):
         return waiter
 
     def _settle(self, slot: Slot) -> None:
-        waiter: Waiter = slot._waiter  # type: ignore[assignment] # `_make_waiter` made it
-        if not waiter.done():
+        waiter: Waiter | None = slot._waiter  # type: ignore[assignment] # `_make_waiter` made it
+        slot._waiter = None  # no cycle is left to the collector
+        if waiter is not None and not waiter.done():  # a cancelled one is done
             waiter.set_result(None)
 
     def _report_failure(self, error: Exception, callback: Callable[..., object]) -> None:
@@ -105,7 +109,7 @@ class LoopShell(Surface):
             self._measure_home()
 
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._thread = loop, get_ident()
+        self._serve(loop)
         now = self._clock()
         for p in list(self._providers.values()):
             self._rest(p, now)
@@ -113,12 +117,17 @@ class LoopShell(Surface):
             self._announce_sweep(now)
         self._measure_home()
 
-    def _before_change(self) -> None:
-        if self._loop is not None and self._loop.is_closed():
-            self._loop = self._sweep_handle = None
-            self._thread = 0
-            self._drop_waiters()
-            self._measure_home()
+    def _lose_loop(self) -> None:
+        self._serve(None)
+        self._sweep_handle = None
+        self._drop_waiters()
+        self._measure_home()
+
+    def _serve(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """From now on this loop, which runs in this thread, or none."""
+        self._loop = loop
+        self._thread = 0 if loop is None else get_ident()
+        self._is_loop_closed = bool if loop is None else loop.is_closed
 
     def _measure_home(self) -> None:
         """Opens the short ways: a loop, and a sweep announced for whoever is granted next."""
@@ -128,8 +137,8 @@ class LoopShell(Surface):
     def _forget_parent(self) -> None:
         """In a forked child (FRK-1)."""
         self._disarm_sweep()
-        self._loop = None
-        self._thread = self._home = self._resting_home = 0
+        self._serve(None)
+        self._home = self._resting_home = 0
         self._close_waiters.clear()
         self._forget_slots()
 
@@ -139,7 +148,7 @@ class LoopShell(Surface):
         self._disarm(provider)
         if self._loop is None and (running := asyncio._get_running_loop()) is not None:
             # An observer waits for a deadline that was set before any acquire: this loop can wake for it.
-            self._loop, self._thread = running, get_ident()
+            self._serve(running)
             self._measure_home()
         if self._loop is not None:
             provider.timer_at = min(deadline, now + _MAX_DELAY_NS)

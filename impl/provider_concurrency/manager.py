@@ -12,8 +12,8 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
-from provider_concurrency._tags import CANCELLED, HANDED, HELD, NEW, QUEUED
-from provider_concurrency.loops import LoopShell
+from provider_concurrency._tags import CANCELLED, HELD, NEW, QUEUED
+from provider_concurrency.loops import LoopShell, Waiter
 from provider_concurrency.slot import Slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
@@ -39,50 +39,48 @@ def _are_plain(conversation: object, prompt: object, timeout: object) -> bool:
     )
 
 
-class _SlotContext:
-    """`async with manager.slot(...)`; deliberately no `with` (CAN-2, REL-1)."""
+class _SlotBlock(Slot):
+    """What `manager.slot(...)` returns: a slot whose request begins and ends with the block (CAN-2, REL-1)."""
 
-    __slots__ = ("_conversation_id", "_is_entered", "_manager", "_on_queued", "_prompt_started_at", "_provider",
-                 "_slot", "_timeout")  # fmt: skip
+    __slots__ = ("_manager", "_on_queued", "_provider_name", "_timeout")
 
-    # Built attribute by attribute, as a slot is.
     _manager: ConcurrencyManager
-    _provider: str
-    _conversation_id: str | None
-    _prompt_started_at: float | None
+    _provider_name: str
     _timeout: float | None
     _on_queued: Callable[[], object] | None
-    _is_entered: bool
-    _slot: Slot | None
 
     async def __aenter__(self) -> Slot:
-        if self._is_entered:
+        if self._state != NEW:
             raise RuntimeError("what manager.slot() returns can be entered only once")
-        self._is_entered = True
-        manager, conversation, prompt = self._manager, self._conversation_id, self._prompt_started_at
-        slot = manager._start(self._provider, conversation, prompt, self._timeout)
-        if slot is None or slot._state != HELD:
-            slot = await manager.acquire(
-                self._provider,
-                conversation_id=conversation,
-                prompt_started_at=prompt,
-                timeout=self._timeout,
-                on_queued=self._on_queued,
-            )
-        self._slot = slot
-        return slot
+        manager = self._manager
+        if manager._take_now(self, self._provider_name, self._timeout):
+            return self
+        waiter = manager._ask_for(self, self._provider_name, self._timeout, self._on_queued)
+        if waiter is not None:
+            try:
+                await waiter
+            except BaseException:
+                manager._cancel_request(self)
+                raise
+        return manager._receive(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._slot is not None:
-            self._slot.release()
+        if self._state != NEW:
+            self.release()
 
-    def __enter__(self) -> None:
-        raise TypeError("manager.slot(...) needs `async with`")
+    def __enter__(self) -> Slot:
+        if self._state == NEW:
+            raise TypeError("manager.slot(...) needs `async with`")
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        """Never reached: __enter__ raises. It stands here so that `with` gets as far as the hint."""
+        if self._state != NEW:
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"<slot of {self._provider_name!r}: not entered>" if self._state == NEW else super().__repr__()
 
 
 class ConcurrencyManager(LoopShell):
@@ -118,48 +116,38 @@ class ConcurrencyManager(LoopShell):
         Raises AcquireTimeoutError (CAN-3), QueueFullError (ADM-7), ManagerClosedError (CLO-1, CLO-2), TypeError,
         ValueError, and RuntimeError from a foreign thread or a second open loop (THR-1, LOP-1).
         """
-        # `_start`, written out here alone, since a call of it would cost a tenth of an uncontended request.
+        slot = Slot()
+        slot.conversation_id = conversation_id
+        slot._prompt = prompt_started_at
+        # `_take_now`, written out here alone, since a call of it would cost a tenth of an uncontended request.
         try:
-            p = self._plain_providers[provider]
-        except (KeyError, TypeError):  # unknown, or no str: the long way
+            p = self._providers[provider]
+        except (KeyError, TypeError):  # unknown, or no str
             pass
         else:
             if (
                 len(p.held) < p.cap
                 and get_ident() == self._home
+                and self._observer is None
                 and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
                 and (
                     (conversation_id is None and prompt_started_at is None and timeout is None)
                     or _are_plain(conversation_id, prompt_started_at, timeout)
                 )
             ):
-                slot = Slot()
                 slot._provider = p
-                slot._prompt = prompt_started_at
-                slot.conversation_id = conversation_id
                 slot._state = HELD
                 read_clock = self._clock  # a method call would look for a method first
                 slot._touched = p.held[slot] = read_clock()
                 return slot
-
-        slot = self._start(provider, conversation_id, prompt_started_at, timeout) or self._prepare(
-            "acquire", provider, conversation_id, prompt_started_at
-        )
-        if slot._state == HELD:
-            return slot
-        ticks = None if timeout is None else check_duration("timeout", timeout)
-        if on_queued is not None:
-            check_callback("on_queued", on_queued)
-        try:
-            self._operate(self._ask, slot, provider, ticks, on_queued)
-            if slot._state == QUEUED:
-                await slot._waiter  # type: ignore[misc] # it is a Waiter
-        except BaseException:
-            self._cancel_request(slot)
-            raise
-        finally:
-            slot._waiter = None  # no cycle is left to the collector
-        return self._deliver(slot)
+        waiter = self._ask_for(slot, provider, timeout, on_queued)
+        if waiter is not None:
+            try:
+                await waiter
+            except BaseException:
+                self._cancel_request(slot)
+                raise
+        return self._receive(slot)
 
     def try_acquire(
         self,
@@ -172,17 +160,18 @@ class ConcurrencyManager(LoopShell):
 
         Raises ManagerClosedError, TypeError, ValueError, and RuntimeError as acquire does.
         """
-        slot = self._start(provider, conversation_id, prompt_started_at, None) or self._prepare(
-            "try_acquire", provider, conversation_id, prompt_started_at
-        )
-        if slot._state == HELD:
+        slot = Slot()
+        slot.conversation_id = conversation_id
+        slot._prompt = prompt_started_at
+        if self._take_now(slot, provider, None):
             return slot
+        self._prepare("try_acquire", slot, provider)
         try:
             self._operate(self._try, slot, provider)
         except BaseException:
             self._cancel_request(slot)
             raise
-        return self._deliver(slot) if slot._state == HANDED else None
+        return None if slot._state == NEW else self._receive(slot)
 
     def slot(
         self,
@@ -194,65 +183,72 @@ class ConcurrencyManager(LoopShell):
         on_queued: Callable[[], object] | None = None,
     ) -> AbstractAsyncContextManager[Slot]:
         """`async with manager.slot(...) as slot`: acquire with the same arguments, release at the end of the block."""
-        context = _SlotContext()
-        context._manager = self
-        context._provider = provider
-        context._conversation_id = conversation_id
-        context._prompt_started_at = prompt_started_at
-        context._timeout = timeout
-        context._on_queued = on_queued
-        context._is_entered = False
-        context._slot = None
-        return context
+        block = _SlotBlock()
+        block.conversation_id = conversation_id
+        block._prompt = prompt_started_at
+        block._state = NEW
+        block._manager = self
+        block._provider_name = provider
+        block._timeout = timeout
+        block._on_queued = on_queued
+        return block
 
-    def _start(
-        self, provider: str, conversation_id: str | None, prompt_started_at: float | None, timeout: float | None
-    ) -> Slot | None:
-        """The short way into a request, where all is plain: granted if there is room, else ready to be asked for.
+    def _take_now(self, slot: Slot, provider: str, timeout: float | None) -> bool:
+        """The short way into a request, where all is plain and there is room; whether it was granted.
 
         What is due needn't be applied before such a grant: it could only make more room, and no observer listens.
-        None: `_prepare` is to judge the request.
+        The slot is there before the room is judged, since making it may run a finaliser (FIN-1).
         """
         try:
             p = self._providers[provider]
         except (KeyError, TypeError):  # unknown, or no str
-            return None
+            return False
         if (
-            get_ident() != self._home
-            or self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
-            or not (
-                (conversation_id is None and prompt_started_at is None and timeout is None)
-                or _are_plain(conversation_id, prompt_started_at, timeout)
+            len(p.held) < p.cap
+            and get_ident() == self._home
+            and self._observer is None
+            and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
+            and (
+                (slot.conversation_id is None and slot._prompt is None and timeout is None)
+                or _are_plain(slot.conversation_id, slot._prompt, timeout)
             )
         ):
-            return None
-        slot = Slot()  # before the room is judged, since making it may run a finaliser (FIN-1)
-        slot._provider = p
-        slot._prompt = prompt_started_at
-        slot.conversation_id = conversation_id
-        if len(p.held) < p.cap and self._observer is None:
+            slot._provider = p
             slot._state = HELD
             read_clock = self._clock
             slot._touched = p.held[slot] = read_clock()
-            return slot
-        if asyncio.get_running_loop() is not self._loop:
-            return None
-        slot._state = NEW
-        if prompt_started_at is None:
-            slot._prompt = self._settings.wall_clock()
-        return slot
+            return True
+        return False
 
-    def _prepare(self, what: str, provider: object, conversation: object, prompt: object) -> Slot:
+    def _ask_for(
+        self, slot: Slot, provider: str, timeout: float | None, on_queued: Callable[[], object] | None
+    ) -> Waiter | None:
+        """The long way into a request: judges and makes it. Returns what its caller is to await, if it queued."""
+        self._prepare("acquire", slot, provider)
+        ticks = None if timeout is None else check_duration("timeout", timeout)
+        if on_queued is not None:
+            check_callback("on_queued", on_queued)
+        try:
+            self._operate(self._ask, slot, provider, ticks, on_queued)
+        except BaseException:
+            self._cancel_request(slot)
+            raise
+        return slot._waiter if slot._state == QUEUED else None  # type: ignore[return-value] # `_make_waiter` made it
+
+    def _prepare(self, what: str, slot: Slot, provider: str) -> None:
         """Judges a request's arguments and the calling loop."""
-        slot = self._make_request(what, provider, conversation, prompt)
-        self._bind(what)
-        return slot
+        slot._state = NEW
+        if self._closed or provider.__class__ is not str or not _are_plain(slot.conversation_id, slot._prompt, None):
+            self._judge_request(what, slot, provider)
+        if slot._prompt is None:
+            slot._prompt = self._settings.wall_clock()
+        if self._busy or asyncio.get_running_loop() is not self._loop or get_ident() != self._thread:
+            self._bind(what)
 
-    def _deliver(self, slot: Slot) -> Slot:
-        """Hands the slot to its caller, or tells how the wait ended otherwise."""
+    def _receive(self, slot: Slot) -> Slot:
         if slot._state == CANCELLED:  # withdrawn; that the task was un-cancelled then brings no slot back
             raise asyncio.CancelledError
-        return self._hand_out(slot)
+        return super()._receive(slot)
 
     # -- close ----------------------------------------------------------------------------------------------------
 

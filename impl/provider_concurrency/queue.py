@@ -52,13 +52,14 @@ class SortedRun:
         run, late = self.run, self.late
         return run.popleft() if not late or (run and run[0] < late[0]) else heappop(late)
 
-    def take_due(self, bound: int) -> list[Entry]:
-        """Removes the entries whose key is at most `bound`, and returns them in order."""
-        due: list[Entry] = []
+    def take_due(self, bound: int) -> list[Slot]:
+        """Removes the entries whose key is at most `bound`, and returns their slots in order."""
+        due: list[Slot] = []
         while self.late and (entry := self.first()) is not None and entry[0] <= bound:
-            due.append(self.take_first())
-        while not self.late and self.run and self.run[0][0] <= bound:
-            due.append(self.run.popleft())
+            due.append(self.take_first()[2])
+        run = self.run
+        while run and run[0][0] <= bound and not self.late:
+            due.append(run.popleft()[2])
         return due
 
 
@@ -82,10 +83,6 @@ class WaitingRun(SortedRun):
     def __len__(self) -> int:
         return len(self.run) + len(self.late) - self.dead
 
-    def is_empty(self) -> bool:
-        """Whether nobody is queued; since the first entry is always alive, the dead needn't be counted."""
-        return not self.run and not self.late
-
     def take_first(self) -> Entry:
         """Removes the least entry and returns it; there must be one."""
         run, late = self.run, self.late
@@ -103,7 +100,9 @@ class WaitingRun(SortedRun):
             heapify(self.late)
             self.dead = 0
         else:
-            self._drop_dead()
+            run, late = self.run, self.late
+            if (run and run[0][2]._state != QUEUED) or (late and late[0][2]._state != QUEUED):
+                self._drop_dead()
 
     def _drop_dead(self) -> None:
         while (entry := self.first()) is not None and entry[2]._state != QUEUED:

@@ -63,8 +63,8 @@ class Shell(abc.ABC):
         """Reports what a callback raised (CAL-4)."""
 
     @abc.abstractmethod
-    def _before_change(self) -> None:
-        """Called at the beginning of each state change."""
+    def _lose_loop(self) -> None:
+        """Called before a state change when the loop that was served has been closed (LOP-1)."""
 
     @abc.abstractmethod
     def _measure_home(self) -> None:

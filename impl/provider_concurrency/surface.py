@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from provider_concurrency._tags import HANDED, HELD, NEW, QUEUED, TIMED_OUT
+from provider_concurrency._tags import HANDED, HELD, QUEUED, TIMED_OUT
 from provider_concurrency.core import Core
 from provider_concurrency.errors import AcquireTimeoutError, ManagerClosedError, explain
 from provider_concurrency.nesting import is_self_blocked
@@ -84,18 +84,16 @@ class Surface(Core):
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _make_request(self, what: str, provider: object, conversation: object, prompt: object) -> Slot:
-        """A request that is still to be run; refused when closed, else judged (CLO-2)."""
+    def _judge_request(self, what: str, slot: Slot, provider: object) -> None:
+        """Refuses a request when closed (CLO-2), then for its arguments: the provider's, and those in the slot."""
         if self._closed:
             raise ManagerClosedError(f"{what}: the manager is closed", provider=str(provider))
         check_provider(provider)
-        slot = Slot()
-        slot.conversation_id = check_conversation(conversation)
-        slot._prompt = self._settings.wall_clock() if prompt is None else check_number("prompt_started_at", prompt)
-        slot._state = NEW
-        return slot
+        check_conversation(slot.conversation_id)
+        if slot._prompt is not None:
+            check_number("prompt_started_at", slot._prompt)
 
-    def _hand_out(self, slot: Slot) -> Slot:
+    def _receive(self, slot: Slot) -> Slot:
         """The slot of a request whose wait is over, now its caller's; or the error that says how the wait ended."""
         if slot._state == HANDED:
             slot._state = HELD

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from weakref import WeakSet, finalize, ref
 
-from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
+from provider_concurrency._tags import CANCELLED, HANDED, HELD, NEW, QUEUED
 from provider_concurrency.core import log
 from provider_concurrency.delivery import SharedDeliveryLine
 from provider_concurrency.errors import ManagerClosedError, ProviderConcurrencyError
@@ -91,14 +91,17 @@ class ConcurrencyManager(Surface):
         Arguments and errors are those of the asyncio manager's acquire. An exception thrown into the blocked thread
         (KeyboardInterrupt) leaves the queue, or gives the slot back (CAN-1, CAN-2).
         """
-        slot = self._make_request("acquire", provider, conversation_id, prompt_started_at)
+        slot = Slot()
+        slot.conversation_id = conversation_id
+        slot._prompt = prompt_started_at
+        self._prepare("acquire", slot, provider)
         ticks = None if timeout is None else check_duration("timeout", timeout)
         check_callback("on_queued", on_queued)
         try:
             self._operate(self._ask, slot, provider, ticks, on_queued)
             if slot._state == QUEUED:
                 cast("threading.Lock", slot._waiter).acquire()
-            return self._within(self._hand_out, slot)
+            return self._within(self._receive, slot)
         except BaseException:
             self._take_back(slot)
             raise
@@ -107,10 +110,13 @@ class ConcurrencyManager(Surface):
         self, provider: str, *, conversation_id: str | None = None, prompt_started_at: float | None = None
     ) -> Slot | None:
         """A slot if acquire would grant one at once, else None and nothing has changed (ADM-8)."""
-        slot = self._make_request("try_acquire", provider, conversation_id, prompt_started_at)
+        slot = Slot()
+        slot.conversation_id = conversation_id
+        slot._prompt = prompt_started_at
+        self._prepare("try_acquire", slot, provider)
         try:
             self._operate(self._try, slot, provider)
-            return self._within(self._hand_out, slot) if slot._state == HANDED else None
+            return self._within(self._receive, slot) if slot._state == HANDED else None
         except BaseException:
             self._take_back(slot)
             raise
@@ -161,10 +167,16 @@ class ConcurrencyManager(Surface):
     ) -> None:
         self.close()
 
-    def _hand_out(self, slot: Slot) -> Slot:
+    def _prepare(self, what: str, slot: Slot, provider: object) -> None:
+        slot._state = NEW
+        self._judge_request(what, slot, provider)
+        if slot._prompt is None:
+            slot._prompt = self._settings.wall_clock()
+
+    def _receive(self, slot: Slot) -> Slot:
         if slot._state == CANCELLED:
             raise RuntimeError("the process was forked while this thread asked for a slot; it is the parent's (FRK-1)")
-        return super()._hand_out(slot)
+        return super()._receive(slot)
 
     def _take_back(self, slot: Slot) -> None:
         """An acquire ends with an exception: whatever has become of its request, its caller won't get it."""
@@ -200,7 +212,7 @@ class ConcurrencyManager(Surface):
             if self._deferred or self._line.waiting:
                 self._conclude()
 
-    def _change(self, change: Callable[..., object], *args: Any) -> None:
+    def _change(self, change: Callable[..., object], args: tuple[Any, ...]) -> None:
         with self._lock:
             if change.__name__ in _NEEDS_OPEN:
                 if self._closed:  # since the call looked
@@ -209,13 +221,13 @@ class ConcurrencyManager(Surface):
                     raise RuntimeError("called while this thread is changing state (from a finaliser or a signal)")
             is_nested = self._busy
             try:
-                super()._change(change, *args)
+                super()._change(change, args)
             except ProviderConcurrencyError:  # a refusal, which has changed nothing
                 raise
             except BaseException as error:
                 if not is_nested:
                     self._busy = False
-                    super()._change(mend, self, error)
+                    super()._change(mend, (self, error))
                 raise
 
     def _conclude(self) -> None:
@@ -228,7 +240,7 @@ class ConcurrencyManager(Surface):
         with self._lock:
             while self._deferred:
                 change, args = self._deferred.popleft()
-                super()._change(change, *args)
+                super()._change(change, args)
         self._line.deliver()
 
     def _apply_due(self, p: Provider) -> None:
@@ -254,7 +266,7 @@ class ConcurrencyManager(Surface):
             finally:
                 self._lock.release()
 
-    def _before_change(self) -> None:
+    def _lose_loop(self) -> None:
         """There is no loop that could have been closed."""
 
     def _measure_home(self) -> None:

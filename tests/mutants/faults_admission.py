@@ -28,7 +28,7 @@ ADMISSION: Final = (
     Fault(
         name="one grant an admission",
         file="impl/core.py", within="_admit",
-        find="while len(p.held) < p.cap", put="if len(p.held) < p.cap",
+        find="while p.queue is not None and", put="if p.queue is not None and",
         rule="ADM-5", source="bug report 35", layer="resize",
     ),
     Fault(

@@ -66,7 +66,7 @@ LEAVING: Final = (
     Fault(
         name="a cancelled waiter stays until its task runs",
         file="impl/loops.py", within="cancel",
-        find="self.slot._provider.manager._cancel_request(self.slot)", put="pass",
+        find="slot._provider.manager._cancel_request(slot)", put="pass",
         rule="CAN-1", source="bug report 2", layer="burst",
     ),
     Fault(

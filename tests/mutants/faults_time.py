@@ -70,7 +70,8 @@ TIME: Final = (
     Fault(
         name="waiting counts as silence",
         file="impl/core.py", within="_grant",
-        find="slot._touched = now", put='slot._touched = getattr(slot, "_queued_at", now)',
+        find="slot._touched = p.held[slot] = now",
+        put='p.held[slot] = now; slot._touched = getattr(slot, "_queued_at", now)',
         rule="WAT-2", source="incidents (c) 3", layer="timed",
     ),
     Fault(
@@ -207,7 +208,7 @@ TIME: Final = (
     ),
     Fault(
         name="on_queued is called before the request is queued",
-        file="impl/manager.py", within="acquire",
+        file="impl/manager.py", within="_ask_for",
         find="self._operate(self._ask, slot, provider, ticks, on_queued)",
         put="on_queued and on_queued(); self._operate(self._ask, slot, provider, ticks, None)",
         rule="CAL-1", source="incidents 38", layer="scenario",
