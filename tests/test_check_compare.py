@@ -255,6 +255,12 @@ def test_the_most_telling_difference_points_at_the_rule(rule: str) -> None:
     assert name_rules(differ(expected, actual), command)[0].rule == rule, told
 
 
+def test_timers_in_the_reply_to_new_concern_no_close() -> None:
+    difference = Difference("timers", "alive", None, "at most 0", 0.5)
+    assert name_rules([difference], None)[0].rule == "TIM-4"
+    assert name_rules([difference], Do((SetLimit("p", 1),)))[0].rule == "CLO-1"
+
+
 def test_a_difference_is_told_in_the_words_of_the_wire() -> None:
     (shown,) = differ(events(SlotShown(5, "r", "reclaimed", True)), events(SlotShown(5, "r", "cooling", False)))
     assert say_difference(shown)[1:] == (

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -383,6 +384,19 @@ def test_the_limiters_fail_what_they_were_not_made_for(compare_table: ModuleType
     for name in ("semaphore", "capacity"):
         assert {"ADM-1", "ADM-2", "ADM-3", "ADM-4", "ORD-2", "CAN-1"} <= verdicts[name]["holds"]
     assert {"ADM-6", "LIM-2", "LIM-3", "ADM-8"} <= verdicts["capacity"]["holds"]
+
+
+def test_the_readme_has_the_table_of_today(compare_table: ModuleType) -> None:
+    """With the pinned versions of the limiters; the line that names Python's is of whoever made it last."""
+    pinned = dict(re.findall(r"^(\w+)==(.+)$", (PORTS / "requirements.txt").read_text(encoding="utf-8"), re.M))
+    if {name: version(name) for name in pinned} != pinned:
+        pytest.skip(f"the table is made with {pinned}: pip install -r tests/ports/requirements.txt")
+    readme = (PORTS.parent.parent / "README.md").read_text(encoding="utf-8")
+    written = readme.split(compare_table.BEGIN)[1].split(compare_table.END)[0].strip().splitlines()
+    assert all(f"{name} {its}" in written[0] for name, its in pinned.items())
+    assert [line for line in written if not line.startswith("Judged")] == [
+        line for line in compare_table.make_table() if not line.startswith("Judged")
+    ], "python tests/ports/compare_table.py --write README.md"
 
 
 def test_the_table_goes_between_the_marks(compare_table: ModuleType, tmp_path: Path) -> None:

@@ -25,6 +25,20 @@ def test_a_block_of_code_runs_as_it_stands(number: int, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_example_of_a_test_passes_and_fails_when_it_leaks(tmp_path: Path) -> None:
+    (block,) = (block for block in BLOCKS if "monitored_manager" in block)
+    leaks = block.replace("async with manager.slot(", "if await manager.acquire(")
+    for name, text, code in (("good", block, 0), ("leaks", leaks, 1)):
+        (tmp_path / f"test_{name}.py").write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{name}.py"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout
+    assert "still held at the end: a slot of 'openai'" in done.stdout
+    assert "leaked, and taken back by the watchdog: a slot of 'openai'" in done.stdout
+
+
 def test_the_sdk_examples_are_those_that_test_examples_runs() -> None:
     assert {SDK[block] for block in BLOCKS if block in SDK} == set(SDK.values()) != set()
 

@@ -164,6 +164,13 @@ def test_json_has_it_all() -> None:
     }  # fmt: skip
 
 
+def test_the_text_draws_the_first_counterexample_and_tells_all() -> None:
+    stream = io.StringIO()
+    print_report(a_report(), Console(file=stream, highlight=False))
+    assert stream.getvalue().count("sequenceDiagram") == 1
+    assert stream.getvalue().count("counterexample (1 steps)") == 2
+
+
 def test_what_a_port_says_reaches_no_terminal_as_a_command() -> None:
     for is_terminal in (False, True):
         stream = io.StringIO()

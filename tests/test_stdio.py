@@ -22,7 +22,13 @@ from typer.testing import CliRunner
 from provider_concurrency_model import levels as bounded
 from provider_concurrency_model.check import cli, judge
 from provider_concurrency_model.check.case import Case, case_of_commands
-from provider_concurrency_model.check.counterexample import counterexample_of, load, save, tell_steps
+from provider_concurrency_model.check.counterexample import (
+    counterexample_of,
+    draw_sequence,
+    load,
+    save,
+    tell_steps,
+)
 from provider_concurrency_model.check.drive import Failed, Outcome, Passed, drive
 from provider_concurrency_model.check.judge import Options, run_level
 from provider_concurrency_model.check.pipe import LineProcess, say_exit
@@ -164,6 +170,18 @@ def test_the_schema_has_its_say_on_a_failing_reply() -> None:
     outcome = drive_on(faulty("shape"))
     assert isinstance(outcome, Failed)
     assert outcome.remarks == ("schema: status: {} is not of type 'array'",)
+
+
+def test_a_fault_in_the_reply_to_new_is_told_there() -> None:
+    outcome = drive_on(faulty("shape"))
+    assert isinstance(outcome, Failed)
+    found = counterexample_of(outcome, "it")
+    told = tell_steps(found)
+    assert " 0. new" in told
+    assert not any(line.startswith(" 1. ") for line in told)
+    drawn = draw_sequence(found)
+    assert "K->>S: new\n    S--xK: (see note)\n" in drawn
+    assert "protocol: reply (shape)" in drawn
 
 
 def test_a_port_that_does_not_say_hello_is_a_harness_error() -> None:

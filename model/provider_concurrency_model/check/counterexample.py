@@ -140,12 +140,12 @@ def _tell_actual(actual: Json) -> list[str]:
 def draw_sequence(found: Counterexample) -> str:
     """A Mermaid sequence diagram: commands to the right, answers to the left, the difference as a note."""
     lines = ["sequenceDiagram", "    participant K as kit", f"    participant S as {_plain(found.subject)}"]
-    steps = () if found.is_at_new else found.case.steps
+    reached = 0 if found.is_at_new else len(found.case.steps)
     lines.append("    K->>S: new")
-    for step in steps:
+    for number, step in enumerate(found.case.steps[:reached], 1):
         lines.append(f"    K->>S: {_plain(say_command(step.command))}")
         told = [say_event(event) for event in step.expected.events or ()]
-        if step is not steps[-1] and told:
+        if number < reached and told:
             lines.append(f"    S-->>K: {_plain(', '.join(told))}")
     reply = read_reply(found.actual)
     answered = ", ".join(map(say_event, reply.events)) if reply is not None else "(see note)"
