@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -176,6 +177,20 @@ def test_htt_1_and_ctx_1_whose_request_it_is(lib: Lib) -> None:
         unlimited = stage.client(lambda _: stage.answer(b"a"), {"provider": lambda _: None})
         unlimited.get("http://host/")
         assert len(stage.events) == len([event for event in stage.events if event.provider is not None])
+
+    play(lib, scenario)
+
+
+@both
+def test_ctx_1_a_block_reaches_another_thread_with_its_context_only(lib: Lib) -> None:
+    def scenario(stage: Stage) -> None:
+        client = stage.client(lambda _: stage.answer(b"a"))
+        with conversation("c1"):
+            in_a_thread(lambda: client.get("http://host/"))
+            stage.pass_ms(200)
+            context = copy_context()
+            in_a_thread(lambda: context.run(client.get, "http://host/"))
+        assert [event.conversation_id for event in stage.events if event.kind == "granted"] == [None, "c1"]
 
     play(lib, scenario)
 

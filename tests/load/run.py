@@ -395,7 +395,7 @@ import gc, sys
 from provider_concurrency_model.check.entry import main
 gc.freeze()
 gc.set_threshold(1)
-sys.argv = ["provider-concurrency", "check", "--level", "scenarios", "--subject", sys.argv[1]]
+sys.argv = ["provider-concurrency", "check", "--level", "scenarios,random", "--runs", "60", "--subject", sys.argv[1]]
 main()
 """
 
@@ -444,7 +444,7 @@ def collector() -> Iterator[Row]:
         done = subprocess.run(
             [sys.executable, "-c", COLLECT, subject], capture_output=True, text=True, timeout=300, check=False
         )
-        told = next((line for line in done.stdout.splitlines() if line.startswith("scenarios: ")), done.stderr[-90:])
+        told = "; ".join(line for line in done.stdout.splitlines() if "replies compared" in line) or done.stderr[-90:]
         yield (f"gc.set_threshold(1): {subject}", f"{told} ({time.perf_counter() - begun:.0f} s)", done.returncode == 0)
     done = subprocess.run([sys.executable, "-c", FINALISERS], capture_output=True, text=True, timeout=200, check=False)
     told = f"{done.stdout.strip()} grants" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:90]

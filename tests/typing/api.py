@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import httpx2
+
 from provider_concurrency import (
     AcquireTimeoutError,
     ConcurrencyManager,
@@ -14,9 +16,11 @@ from provider_concurrency import (
     Slot,
     SlotInfo,
     SlotState,
+    threading,
 )
 from provider_concurrency.events import Event, tee, typed
 from provider_concurrency.extension import Host, HostLogger, activate
+from provider_concurrency.integrations.httpx2 import limited_client
 from provider_concurrency.testing import VirtualLoop
 
 
@@ -66,6 +70,17 @@ manager.set_cooldown("p", None)
 manager.report_rate_limit("p")
 manager.report_rate_limit("p", retry_after=1.5)
 
+blocking = threading.ConcurrencyManager(limits={"p": 3})
+with blocking as entered, entered.slot("p", timeout=1) as blocking_slot:
+    assert_type(entered, threading.ConcurrencyManager)
+    assert_type(blocking_slot, Slot)
+    assert_type(next(blocking_slot.guard(iter("ab"))), str)
+assert_type(blocking.acquire("p"), Slot)
+assert_type(blocking.try_acquire("p"), Slot | None)
+assert_type(limited_client(manager, provider="p"), httpx2.AsyncClient)
+assert_type(limited_client(blocking, provider="p"), httpx2.Client)
+assert_type(limited_client(blocking, httpx2.Client(), acquire_timeout=1), httpx2.Client)
+
 errors: list[type[ProviderConcurrencyError]] = [AcquireTimeoutError, ManagerClosedError, QueueFullError]
 as_timeout: type[TimeoutError] = AcquireTimeoutError
 as_runtime: type[RuntimeError] = ManagerClosedError
@@ -106,3 +121,7 @@ async def misuse() -> None:
     ConcurrencyManager(on_pause=lambda seconds: None)  # E: arg-type misc
     ConcurrencyManager(colour="red")  # E: call-arg
     Slot().state = SlotState.HELD  # E: misc
+    limited_client(manager, httpx2.Client())  # E: call-overload
+    limited_client(blocking, httpx2.AsyncClient())  # E: call-overload
+    limited_client(blocking, povider="p")  # E: call-overload
+    blocking.slot("p").release()  # E: attr-defined

@@ -77,6 +77,7 @@ class AcquireArguments(TypedDict):
 
 RequestT = TypeVar("RequestT", bound=Request)
 ResponseT = TypeVar("ResponseT", bound=Response)
+ClientT = TypeVar("ClientT")
 _KNOWN: Final = frozenset(LimitOptions.__annotations__)
 
 
@@ -157,6 +158,19 @@ def ask_for(route: Route) -> AcquireArguments:
         "prompt_started_at": route.prompt_started_at,
         "timeout": route.timeout,
     }
+
+
+def choose_client(http: Any, kind: type[ClientT], client: object) -> ClientT:
+    """The client that was given, or a new one of the library `http` with the LLM SDKs' own settings."""
+    if client is None:
+        return cast("Callable[..., ClientT]", kind)(
+            timeout=http.Timeout(600.0, connect=5.0),
+            limits=http.Limits(max_connections=1000, max_keepalive_connections=100),
+            follow_redirects=True,
+        )
+    if not isinstance(client, kind):
+        raise TypeError(f"this manager needs a client of the kind {kind.__name__}, not {client!r}")
+    return client
 
 
 def put_underneath(client: Client, wrap: Callable[[Any], SlotTransport[Any, Any]]) -> None:

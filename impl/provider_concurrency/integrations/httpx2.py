@@ -7,13 +7,13 @@ With a blocking manager it is openai.OpenAI, and a sync client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 import httpx2
 
 from provider_concurrency import guard, threading_guard
 from provider_concurrency.integrations._blocking import BlockingTransport
-from provider_concurrency.integrations._transport import LimitOptions, put_underneath
+from provider_concurrency.integrations._transport import LimitOptions, choose_client, put_underneath
 from provider_concurrency.integrations._waiting import WaitingTransport
 from provider_concurrency.threading import ConcurrencyManager as BlockingManager
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from provider_concurrency.manager import ConcurrencyManager
 
 __all__ = ["BlockingLimitedTransport", "LimitOptions", "LimitedTransport", "limited_client"]
-
-ClientT = TypeVar("ClientT", httpx2.AsyncClient, httpx2.Client)
 
 
 class _Body(guard.GuardedIterator[bytes], httpx2.AsyncByteStream):
@@ -88,22 +86,9 @@ def limited_client(
     LimitedTransport or BlockingLimitedTransport, whose options these are, also those through proxies and mounts.
     """
     if isinstance(manager, BlockingManager):
-        blocking = _choose(httpx2.Client, client)
+        blocking = choose_client(httpx2, httpx2.Client, client)
         put_underneath(blocking, lambda inner: BlockingLimitedTransport(manager, inner, **options))
         return blocking
-    waiting = _choose(httpx2.AsyncClient, client)
+    waiting = choose_client(httpx2, httpx2.AsyncClient, client)
     put_underneath(waiting, lambda inner: LimitedTransport(manager, inner, **options))
     return waiting
-
-
-def _choose(kind: type[ClientT], client: object) -> ClientT:
-    """The client that was given, or a new one."""
-    if client is None:
-        return kind(
-            timeout=httpx2.Timeout(600.0, connect=5.0),
-            limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
-            follow_redirects=True,
-        )
-    if not isinstance(client, kind):
-        raise TypeError(f"this manager needs a client of the kind {kind.__name__}, not {client!r}")
-    return client
