@@ -138,7 +138,8 @@ class Core(Operations):
         while p.queue is not None and len(p.held) < p.cap:
             slot = p.queue.take_first()[2]  # a queue without a living entry is None
             slot._state = HANDED
-            self._left_queue(p, slot)
+            if slot._deadline is not None or not (p.queue.run or p.queue.late):
+                self._left_queue(p, slot)
             self._grant(p, slot, now)
             self._settle(slot)
 
@@ -153,7 +154,8 @@ class Core(Operations):
 
     def _ask(self, slot: Slot, name: str, timeout: int | None, on_queued: Callable[[], object] | None) -> None:
         """A request: granted at once, queued, or refused (ADM-1, ADM-7, CAN-3). It is numbered first (ORD-1)."""
-        slot._arrival = self._take_number()
+        self._arrivals += 1
+        slot._arrival = self._arrivals
         p = slot._provider = self._providers.get(name) or self._provider(name)
         now = self._catch_up(p) if p.due_at is not None else self._clock()
         try:
@@ -277,8 +279,12 @@ class Core(Operations):
             fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
             p.cooling = p.cooling or fresh
         end = now + p.cooldown
-        self._arrivals += 1  # no call: see Slot.release
-        p.cooling.push((end, self._arrivals, slot))
+        self._arrivals += 1
+        entry, run = (end, self._arrivals, slot), p.cooling.run
+        if not run or end >= run[-1][0]:  # `push`, for what is in order unless the cooldown was shortened
+            run.append(entry)
+        else:
+            p.cooling.push(entry)
         p.cap -= 1
         if p.due_at is None or end < p.due_at:
             p.due_at = end

@@ -57,9 +57,10 @@ class SortedRun:
         due: list[Slot] = []
         while self.late and (entry := self.first()) is not None and entry[0] <= bound:
             due.append(self.take_first()[2])
-        run = self.run
-        while run and run[0][0] <= bound and not self.late:
-            due.append(run.popleft()[2])
+        if not self.late:
+            run = self.run
+            while run and run[0][0] <= bound:
+                due.append(run.popleft()[2])
         return due
 
 
