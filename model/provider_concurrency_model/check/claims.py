@@ -89,6 +89,15 @@ CLAIMS: Final = (
         "exhausted within bound", "the programs; larger orders sampled", "python tests/interleavings/run.py",
     ),
     Claim(
+        "The blocking manager does the same on every level, with threads that wait, but that nobody cancels them",
+        "exhausted within bound", "as the report prints",
+        "provider-concurrency check --subject provider_concurrency.threading_port:Port",
+    ),
+    Claim(
+        "Concurrent histories of the blocking manager, three threads with three calls each, are linearizable",
+        "sampled", "", "pytest tests/test_linearizability.py",
+    ),
+    Claim(
         "On the real loop and clock, under load, no rule is broken and no timer is left",
         "sampled", "", "provider-concurrency soak",
     ),
