@@ -212,6 +212,22 @@ def test_it(virtual_time, monitored_manager):
     assert "recycled request" in message
 
 
+def test_the_blocking_manager_is_watched_too(tmp_path: Path) -> None:
+    source = """
+def test_leaks(monitored_manager):
+    monitored_manager(limits={"p": 1}).acquire("p", conversation_id="lost")
+
+def test_good(monitored_manager):
+    with monitored_manager(limits={"p": 1}).slot("p"):
+        pass
+"""
+    ini = "provider_concurrency_manager = provider_concurrency.threading:ConcurrencyManager"
+    told = run(tmp_path, source, ini=ini)
+    assert told["test_good"] == ("passed", "")
+    assert told["test_leaks"][0] == "failure"
+    assert "still held at the end: a slot of 'p' for conversation 'lost'" in told["test_leaks"][1]
+
+
 def test_a_manager_that_is_not_there_is_named(tmp_path: Path) -> None:
     told = run(tmp_path, "def test_it(monitored_manager): pass\n", ini="provider_concurrency_manager = nowhere:Manager")
     assert told["test_it"][0] == "error"
