@@ -19,8 +19,9 @@ import pytest
 from mutants.equivalent import EQUIVALENT
 from mutants.fault import LAYERS, PACKAGES, AnchorError, Fault
 from mutants.faults import FAULTS, ISSUE_2
-from mutants.matrix import read_matrix
+from mutants.matrix import read_matrix, read_part
 from mutants.run import MATRIX, REPOSITORY, TESTS, UNSEEN, Workshop, complaints, layers_for
+from provider_concurrency_spec.invariants import INVARIANTS
 from provider_concurrency_spec.rules import RULE_IDS
 
 ALL = (*FAULTS, *(each.fault for each in EQUIVALENT))
@@ -79,6 +80,16 @@ def test_the_table_is_complete_and_nobody_survives() -> None:
     assert list(cells) == [fault.name for fault in FAULTS], "run tests/mutants/run.py"
     survivors = [fault.name for fault in FAULTS if cells[fault.name].get(fault.layer, "-") in ("-", "broke")]
     assert survivors == []
+
+
+def test_every_invariant_has_a_row_with_its_fault_or_is_called_redundant() -> None:
+    part = read_part(MATRIX.read_text(encoding="utf-8"), "invariants")
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in part.splitlines() if "|" in line][2:]
+    assert [row[0] for row in rows] == [each.name for each in INVARIANTS], "run tests/mutants/run.py --invariants"
+    for name, _, noticed, told in rows:
+        assert int(noticed) > 0, name
+        named = told.removeprefix("redundant: others notice each; fewest: ").split(" (")[0].split("; ")[0]
+        assert re.sub(r" and \d+ more$", "", named) in BY_NAME, name
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,4 @@ EQUIVALENT: Final = (
         "that, or by its callbacks, is touched now. The second finds nothing. It would matter if the missed sweeps "
         "were back-dated, which is another fault (TIM-2).",
     ),
-    Equivalent(
-        Fault(
-            name="the sweep goes before what else is due",
-            file="impl/core.py", within="_sweep",
-            find="            now = self._catch_up(p)\n", put="            pass\n",
-            rule="TIM-3", source="issue 3", layer="late",
-        ),
-        "While a request waits, its provider's timer is armed for the first deadline. A loop fires timers in order of "
-        "time, and the sweep judges eight turns after its own, so what is due at the sweep's instant has been applied "
-        "by then; where nobody waits, a cooldown that is over unnoticed changes nothing that a sweep looks at. The "
-        "line is a belt to these braces. That the order itself matters is what 'model: the sweep goes before what else "
-        "is due' shows.",
-    ),
 )  # fmt: skip

@@ -173,6 +173,12 @@ ADMISSION: Final = (
         rule="ACC-3", source="bug report 30", layer="tests", tests=("test_admission.py", "test_limits.py"),
     ),
     Fault(
+        name="the sweep forgets nobody whose cooldown nobody noticed",
+        file="impl/core.py", within="_sweep",
+        find="            now = self._catch_up(p)\n", put="            pass\n",
+        rule="ACC-3", source="issue 3", layer="tests", tests=("mutants/test_killers.py",),
+    ),
+    Fault(
         name="the short way lets one more in",
         file="impl/manager.py", within="acquire",
         find="len(p.held) < p.cap", put="len(p.held) <= p.cap",

@@ -32,6 +32,24 @@ WORDS: Final = (
         rule="ACC-1", source="incidents 54", layer="scenario",
     ),
     Fault(
+        name="the default is shown as a limit of one's own",
+        file="impl/surface.py", within="_status",
+        find="limit=p.limit,", put="limit=p.limit if p.limit is not None else self._default_limit,",
+        rule="LIM-4", source="incidents 29", layer="scenario",
+    ),
+    Fault(
+        name="port: a provider has two rows",
+        file="impl/session.py", within="report",
+        find="in self.manager.get_status_all().values()", put="in 2 * [*self.manager.get_status_all().values()]",
+        rule="ACC-3", source="own", layer="scenario",
+    ),
+    Fault(
+        name="port: whatever is refused, the queue was full",
+        file="impl/session.py", within="_perform",
+        find='self._refuse(op, index, "invalid")', put='self._refuse(op, index, "queue_full")',
+        rule="LIM-1", source="own", layer="scenario",
+    ),
+    Fault(
         name="a pause is shown while somebody waits",
         file="impl/surface.py", within="_status",
         find="paused=paused_for is not None,", put="paused=paused_for is not None and p.queue is not None,",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from io import StringIO
+from itertools import chain, islice
 from typing import Any
 
 from mutants.stage import RULE, SAMPLE, Found, SturdyPort, runs
@@ -56,8 +57,8 @@ def drive(judge: Callable[[Any], Any], after: Callable[[Any], Found | None]) -> 
         port._Session = unwatched
 
 
-def watch() -> list[Found]:
-    """The monitor: silent on every run, and each of its known-bad runs named."""
+def watch(how: str = "") -> list[Found]:
+    """The monitor: silent on every run, and each of its known-bad runs named. If `brief`, the first that isn't so."""
     from provider_concurrency_model.findings import MonitorConfig
     from provider_concurrency_model.monitor import Monitor
 
@@ -68,7 +69,7 @@ def watch() -> list[Found]:
         monitor._judge.settle()
         return None if monitor.first is None else {"rules": [monitor.first.rule]}
 
-    return [*miss_bad_events(), *drive(make, look)]
+    return [*islice(chain(miss_bad_events(), drive(make, look)), 1 if how == "brief" else None)]
 
 
 def config_of(config: dict[str, Any], kind: Any) -> Any:
@@ -107,8 +108,8 @@ def flatten(value: Any) -> Iterator[Any]:
         yield value
 
 
-def record() -> list[Found]:
-    """The recorder and the reading of traces: every run conforms, and each known-bad trace is named."""
+def record(how: str = "") -> list[Found]:
+    """The recorder and the reading of traces: every run conforms, and each known-bad trace is named; briefly too."""
     from provider_concurrency.trace import Recorder
     from provider_concurrency_model.check.trace import judge_trace
 
@@ -123,7 +124,7 @@ def record() -> list[Found]:
             return None
         return {"rules": [] if verdict.rule is None else [verdict.rule]}
 
-    return [*miss_bad_traces(), *drive(Recording, look)]
+    return [*islice(chain(miss_bad_traces(), drive(Recording, look)), 1 if how == "brief" else None)]
 
 
 def miss_bad_traces() -> Iterator[Found]:

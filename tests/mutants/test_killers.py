@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 
 import pytest
 
-from provider_concurrency import AcquireTimeoutError, ConcurrencyManager
+from provider_concurrency import AcquireTimeoutError, ConcurrencyManager, Slot
 from provider_concurrency.slot import SlotState
+from provider_concurrency.testing import VirtualLoop
 from support import MS, World
 
 
@@ -66,3 +68,203 @@ def test_wat_1_the_grid_begins_when_the_manager_is_made(make: Callable[..., Worl
     assert not slot.reclaimed
     world.pass_ms(1)
     assert slot.reclaimed
+
+
+# -- survivors of the mutation tool over core.py (SURVIVORS.md) --------------------------------------------------------
+
+
+def test_acc_3_what_the_last_thing_leaves_is_no_record(make: Callable[..., World]) -> None:
+    """Neither when its cooldown is noticed, nor where nobody looks until the sweep."""
+    world = make(slot_timeout=None, watchdog_interval=1)
+    world.hold("p").release()
+    assert "p" in world.manager._providers
+    world.pass_ms(200)
+    assert world.status("p") is None
+    assert "p" not in world.manager._providers
+    other = world.hold("q")
+    world.hold("p").release()
+    world.pass_ms(2000)
+    assert list(world.manager._providers) == ["q"]
+    other.release()
+
+
+def test_thr_1_a_reading_from_elsewhere_applies_nothing(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 1})
+    world.hold().release()
+    world.loop.stall_ns(500 * MS)
+    seen: list[object] = []
+    thread = Thread(target=lambda: seen.append(world.figures()))
+    thread.start()
+    thread.join()
+    assert seen == [(0, 1, 0, 0)]
+    assert world.figures() == (0, 0, 0, 0)
+
+
+def test_tim_4_no_timer_for_a_cooldown_that_nobody_waits_for(make_unwatched: Callable[..., World]) -> None:
+    world = make_unwatched(limits={"p": 2})
+    world.hold().release()
+    world.manager.set_limit("p", 1)
+    assert world.timers() == 1  # the sweeps'
+
+
+def test_can_3_a_cancel_that_finds_it_timed_out_changes_nothing(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 1})
+    world.hold()
+    waiter, next_one = world.ask(timeout=0.1), world.ask()
+    world.loop.stall_ns(200 * MS)
+    waiter.cancel()
+    world.loop.settle()
+    assert world.figures() == (1, 0, 0, 1)
+    assert [event.kind for event in world.events if event.request == 2] == ["queued", "timed_out"][: 2 * world.watched]
+    next_one.cancel()
+
+
+def test_rel_2_two_releases_put_off_are_one(make_watched: Callable[..., World]) -> None:
+    """FIN-1: both see a held slot, since neither has acted yet."""
+    twice: list[Slot] = []
+    loop = VirtualLoop()
+
+    def clock() -> int:
+        while twice:
+            twice.pop().release()
+        return loop.time_ns()
+
+    world = make_watched(loop=loop, clock=clock)
+    slot, other = world.hold(), world.hold()
+    twice += [slot, slot]
+    other.touch()
+    assert world.kinds() == ["granted", "granted", "released"]
+
+
+def test_clo_2_the_last_release_ends_the_wait_for_a_closed_manager(make: Callable[..., World]) -> None:
+    world = make()
+    first, last = world.hold("p"), world.hold("q")
+    world.manager.close()
+    waiting = world.loop.start(world.manager.wait_closed())
+    first.release()
+    world.loop.settle()
+    assert not waiting.done()
+    last.release()
+    world.loop.settle()
+    assert waiting.done()
+
+
+def test_tim_1_events_count_from_the_managers_beginning(make_watched: Callable[..., World]) -> None:
+    """And what is nobody's has no figures."""
+    world = make_watched(start_ns=5 * 10**9)
+    world.pass_ms(1000)
+    world.hold()
+    world.manager.report_rate_limit("p")
+    world.manager.close()
+    assert [(event.kind, event.t_ns) for event in world.events] == [
+        ("granted", 10**9),
+        ("paused", 10**9),
+        ("closed", 10**9),
+    ]
+    assert (world.events[-1].in_flight, world.events[-1].queued) == (0, 0)
+
+
+@pytest.mark.parametrize(("cooldown", "told"), [(0.0, ["released", "recycled"]), (1e-9, ["released"])])
+def test_rel_1_only_a_cooldown_of_0_is_over_in_the_call(
+    make_watched: Callable[..., World], cooldown: float, told: list[str]
+) -> None:
+    world = make_watched(release_cooldown=cooldown)
+    slot = world.hold()
+    world.events.clear()
+    slot.release()
+    assert [event.kind for event in world.events] == told
+
+
+def test_tim_3_cooldowns_that_end_together_end_by_arrival_one_by_one(make_watched: Callable[..., World]) -> None:
+    world = make_watched(limits={"p": 2})
+    first, second = world.hold(), world.hold()
+    second.release()
+    first.release()
+    world.events.clear()
+    world.pass_ms(200)
+    assert [(event.kind, event.request, event.in_flight) for event in world.events] == [
+        ("recycled", 1, 1),
+        ("recycled", 2, 0),
+    ]
+
+
+def test_rel_3_the_short_ways_cooldowns_each_last_their_time(make_unwatched: Callable[..., World]) -> None:
+    world = make_unwatched(limits={"p": 3})
+    first, second, third = world.hold(), world.hold(), world.hold()
+    first.release()  # until 200
+    world.pass_ms(100)
+    second.release()  # until 300
+    world.manager.set_cooldown("p", 0.02)
+    third.release()  # until 120
+    assert world.take() is None
+    for ms, cooling in ((119, 3), (120, 2), (199, 2), (200, 1), (299, 1), (300, 0)):
+        world.loop.stall_ns(ms * MS - world.loop.time_ns())
+        assert world.figures() == (0, cooling, 0, 0)
+
+
+def test_rel_3_the_short_way_takes_one_place(make_unwatched: Callable[..., World]) -> None:
+    world = make_unwatched(limits={"p": 2})
+    world.hold().release()
+    world.hold()
+    assert world.take() is None
+
+
+def test_the_short_way_is_short(make_unwatched: Callable[..., World]) -> None:
+    """Within one cooldown no release looks for what is over; and whatever the rhythm, it is looked for in the end."""
+    world = make_unwatched()
+    slots = [world.hold() for _ in range(4)]
+    begun = world.manager._op
+    for slot in slots:
+        slot.release()
+        world.pass_ms(40)
+    assert world.manager._op == begun
+    for _ in range(200):
+        world.hold().release()
+        world.pass_ms(33)
+    cooling = world.manager._providers["p"].cooling
+    assert cooling is not None
+    assert len(cooling) < 20
+
+
+def test_cal_3_on_pause_is_told_the_seconds(make: Callable[..., World]) -> None:
+    told: list[tuple[str, float]] = []
+    world = make(on_pause=lambda provider, seconds: told.append((provider, seconds)))
+    world.manager.report_rate_limit("p", 12.5)
+    assert told == [("p", 12.5)]
+
+
+def test_lim_3_the_observer_is_told_of_limits_that_change(make_watched: Callable[..., World]) -> None:
+    world = make_watched()
+    world.manager.set_cooldown("p", 1)
+    world.manager.remove_limit("p")
+    world.manager.set_limit("p", 2)
+    world.manager.remove_limit("p")
+    world.manager.close()
+    assert [(event.kind, event.value) for event in world.events] == [
+        ("cooldown_set", 10**9),
+        ("limit_set", 2),
+        ("limit_removed", None),
+        ("closed", None),
+    ]
+
+
+def test_wat_5_the_log_says_how_long(make_watched: Callable[..., World], caplog: pytest.LogCaptureFixture) -> None:
+    """To the millisecond, be it months; and the event says when it was touched, by the manager's own time."""
+    start, months = 7 * 10**9, 10_000_000
+    world = make_watched(start_ns=start, slot_timeout=months - 1, watchdog_interval=months + 3)
+    world.pass_ms(3000)
+    world.hold()
+    world.pass_ms(1000 * months)
+    assert "conversation None, 10000000.000 s after" in caplog.text
+    assert [event.value for event in world.events if event.kind == "reclaimed"] == [3 * 10**9]
+
+
+def test_clo_1_what_is_due_goes_before_the_close(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 1})
+    slot = world.hold()
+    waiter = world.ask()
+    slot.release()
+    world.loop.stall_ns(300 * MS)
+    world.manager.close()
+    world.loop.settle()
+    assert waiter.result().state is SlotState.HELD

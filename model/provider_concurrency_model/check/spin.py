@@ -25,7 +25,8 @@ from typing import Final
 from provider_concurrency_model.check.proof import Outcome, Result, Stopwatch, Texts
 from provider_concurrency_model.tickets import PHASES, Bound, Tickets, enumerate_tickets, find_starvation
 
-_TIMEOUT_S: Final = 60
+_TIMEOUT_S: Final = 300
+"""For one tool, which needs a few seconds where nothing else runs."""
 _STORED: Final = re.compile(r"^\s*(\d+) states, stored", re.MULTILINE)
 _TRANSITIONS: Final = re.compile(r"^\s*(\d+) transitions \(=", re.MULTILINE)
 _ERRORS: Final = re.compile(r"errors: (\d+)")
