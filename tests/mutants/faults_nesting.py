@@ -45,6 +45,12 @@ NESTING: Final = (
         rule="NST-1", source="own", layer="scenario",
     ),
     Fault(
+        name="who would wait for itself queues",
+        file="impl/core.py", within="_ask",
+        find='self._settings.nested == "raise" and would_deadlock(p, slot)', put="False",
+        rule="NST-1", source="own", layer="scenario",
+    ),
+    Fault(
         name="a block that has ended is an ancestor",
         file="impl/context.py", within="open_blocks",
         find="block = _find_open(block.parent)", put="block = block.parent",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
-from threading import Thread
+from random import Random
+from threading import Thread, get_ident
 
 import pytest
 
 from provider_concurrency import AcquireTimeoutError, ConcurrencyManager, Slot
+from provider_concurrency._tags import CANCELLED, QUEUED
+from provider_concurrency.queue import Entry, SortedRun, WaitingRun
 from provider_concurrency.slot import SlotState
 from provider_concurrency.testing import VirtualLoop
 from support import MS, World
@@ -70,7 +74,7 @@ def test_wat_1_the_grid_begins_when_the_manager_is_made(make: Callable[..., Worl
     assert slot.reclaimed
 
 
-# -- survivors of the mutation tool over core.py (SURVIVORS.md) --------------------------------------------------------
+# -- survivors of the mutation tool (SURVIVORS.md) ---------------------------------------------------------------------
 
 
 def test_acc_3_what_the_last_thing_leaves_is_no_record(make: Callable[..., World]) -> None:
@@ -119,8 +123,9 @@ def test_can_3_a_cancel_that_finds_it_timed_out_changes_nothing(make: Callable[.
     next_one.cancel()
 
 
-def test_rel_2_two_releases_put_off_are_one(make_watched: Callable[..., World]) -> None:
-    """FIN-1: both see a held slot, since neither has acted yet."""
+@pytest.mark.parametrize("watched", [True, False])
+def test_fin_1_two_releases_within_an_operation_act_after_it_once(watched: bool) -> None:
+    """Both see a held slot, since neither has acted yet; and the operation is over before they act."""
     twice: list[Slot] = []
     loop = VirtualLoop()
 
@@ -129,11 +134,15 @@ def test_rel_2_two_releases_put_off_are_one(make_watched: Callable[..., World]) 
             twice.pop().release()
         return loop.time_ns()
 
-    world = make_watched(loop=loop, clock=clock)
+    world = World(watched=watched, loop=loop, clock=clock)
     slot, other = world.hold(), world.hold()
+    world.events.clear()
     twice += [slot, slot]
-    other.touch()
-    assert world.kinds() == ["granted", "granted", "released"]
+    world.manager.set_limit("p", 3)
+    assert world.figures() == (1, 1, 0, 0)
+    assert world.kinds() == ["limit_set", "released"][: 2 * watched]
+    other.release()
+    world.finish()
 
 
 def test_clo_2_the_last_release_ends_the_wait_for_a_closed_manager(make: Callable[..., World]) -> None:
@@ -226,6 +235,37 @@ def test_the_short_way_is_short(make_unwatched: Callable[..., World]) -> None:
     assert len(cooling) < 20
 
 
+@pytest.mark.parametrize("elsewhere", [-1, 1])
+def test_thr_1_the_short_way_is_the_home_threads(
+    make_unwatched: Callable[..., World], monkeypatch: pytest.MonkeyPatch, elsewhere: int
+) -> None:
+    world = make_unwatched()
+    slot = world.hold()
+    begun = world.manager._op
+    monkeypatch.setattr("provider_concurrency.slot.get_ident", lambda: get_ident() + elsewhere)
+    slot.release()
+    assert world.manager._op == begun + 1
+
+
+def test_acc_2_a_second_release_and_a_second_block(make: Callable[..., World]) -> None:
+    world = make()
+    with world.hold() as slot:
+        slot.release()
+        slot.release()
+    assert world.figures() == (0, 1, 0, 0)
+    with pytest.raises(RuntimeError, match="only a held slot can be entered; this one is cooling"):
+        slot.__enter__()
+
+
+def test_operations_are_counted_one_by_one(make_watched: Callable[..., World]) -> None:
+    world = make_watched()
+    assert world.manager._op == 0
+    world.hold().release()
+    granted, released = world.events
+    assert granted.op is not None
+    assert released.op == granted.op + 1
+
+
 def test_cal_3_on_pause_is_told_the_seconds(make: Callable[..., World]) -> None:
     told: list[tuple[str, float]] = []
     world = make(on_pause=lambda provider, seconds: told.append((provider, seconds)))
@@ -268,3 +308,41 @@ def test_clo_1_what_is_due_goes_before_the_close(make: Callable[..., World]) -> 
     world.manager.close()
     world.loop.settle()
     assert waiter.result().state is SlotState.HELD
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ord_1_a_waiting_run_is_a_sorted_list_of_the_living(seed: int) -> None:
+    """Whatever comes in order or late and leaves by the front or from the middle; and the dead take no more room."""
+    chance = Random(seed)
+    run, living = WaitingRun(), list[Entry]()
+    for number in range(1, 400):
+        slot = Slot()
+        slot._state = QUEUED
+        entry = (chance.choice([number, number, chance.randrange(400)]), number, slot)
+        run.push(entry)
+        insort(living, entry)
+        for _ in range(90 if number % 100 == 0 else int(chance.random() < seed / 80)):
+            if living:
+                assert run.take_first() is living.pop(0)
+        if len(living) > 1 and chance.random() < 0.4:
+            living.pop(chance.randrange(len(living)))[2]._state = CANCELLED
+            run.discard()
+        assert run.first() is (living[0] if living else None)
+        assert len(run) == len(living)
+        assert run.is_empty() is (not living)
+        assert run.dead <= 32 or run.dead <= len(living)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rel_3_what_is_due_is_taken_in_order(seed: int) -> None:
+    chance = Random(seed)
+    run, rest = SortedRun(), list[Entry]()
+    for number in range(1, 200):
+        entry = (number + chance.choice([0, 0, 0, chance.randrange(50)]), number, Slot())
+        run.push(entry)
+        insort(rest, entry)
+        bound = number - chance.randrange(5, 30)
+        due = [each for each in rest if each[0] <= bound]
+        del rest[: len(due)]
+        assert run.take_due(bound) == due
+        assert len(run) == len(rest)
