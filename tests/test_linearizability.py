@@ -3,6 +3,9 @@
 Three threads make a few calls each; every call is stamped when it begins and when it ends. The search (Wing and Gong's,
 with a memory of what was tried) looks for an order that respects the stamps and in which the model, run one call after
 the other, gives the same answers. No call touches two providers, so each provider's calls are judged by themselves.
+
+A call that waits takes effect twice between its begin and its end: when it is asked for, and when it is answered, by
+which time what it was told must be so.
 """
 
 from __future__ import annotations
@@ -18,16 +21,19 @@ from typing import Any
 
 import pytest
 
-from provider_concurrency import AcquireTimeoutError, Slot
+from provider_concurrency import AcquireTimeoutError, ManagerClosedError, Slot
+from provider_concurrency.provider import Provider
 from provider_concurrency.surface import Surface
 from provider_concurrency.threading import ConcurrencyManager
 from provider_concurrency.threading_port import VirtualWakes
 from provider_concurrency.wake import WakeThread
 from provider_concurrency_model.state import State, find_provider, status_row
-from provider_concurrency_model.system import new, step
+from provider_concurrency_model.system import new, run, step
 from provider_concurrency_spec.vocabulary import (
     Acquire,
+    Close,
     Config,
+    Do,
     Operation,
     RateLimited,
     Release,
@@ -38,8 +44,17 @@ from provider_concurrency_spec.vocabulary import (
 )
 
 THREADS, CALLS = 3, 3
+ANY = "any"
+"""The provider of a close, which concerns all."""
 FIRST = "first"
 """The slot that is held before the threads start, one a provider; each thread may release it, one counts (REL-2)."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The second effect of an acquire that waits."""
+
+    request: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class Call:
     """One call of one thread: what it asked, what it was told, and when it began and ended."""
 
     provider: str
-    operation: Operation | None
+    operation: Operation | Answered | None
     """None: get_status."""
     answer: object
     began: int
@@ -65,10 +80,22 @@ def answer_of_model(state: State, call: Call) -> tuple[State, object]:
             return state, None
         row = status_row(state.slots, known, state.now_ms)
         return state, (row.limit, row.in_flight, row.held, row.queued, row.paused)
-    after, events = step(state, call.operation)
-    if isinstance(call.operation, Acquire | TryAcquire):
-        return after, any(isinstance(event, SlotEvent) and event.event == "granted" for event in events)
+    if isinstance(call.operation, Answered):
+        return state, find_answer(state, call.operation.request)
+    after, reply = run(state, Do((call.operation,)))
+    if isinstance(call.operation, TryAcquire) or (
+        isinstance(call.operation, Acquire) and call.operation.timeout_ms == 0
+    ):
+        return after, any(isinstance(event, SlotEvent) and event.event == "granted" for event in reply.events)
     return after, None
+
+
+def find_answer(state: State, request: str) -> str | None:
+    """What a waiting request has been told by now; None: nothing."""
+    slot = next((slot for slot in (*state.slots, *state.ended) if slot.request == request), None)
+    if slot is None:  # not asked for yet, or refused
+        return "closed" if state.is_closed else None
+    return {"held": "granted", "rejected": "closed"}.get(slot.state)
 
 
 def explain(calls: list[Call], state: State) -> list[Call] | None:
@@ -99,7 +126,7 @@ def judge(history: list[Call], limits: dict[str, int]) -> list[str]:
         state = new(Config(release_cooldown_ms=0, min_pause_ms=0))
         state, _ = step(state, SetLimit(provider, limit))
         state, _ = step(state, Acquire(provider, f"{FIRST} {provider}", None, 1))
-        calls = sorted((call for call in history if call.provider == provider), key=lambda call: call.began)
+        calls = sorted((call for call in history if call.provider in (provider, ANY)), key=lambda call: call.began)
         if explain(calls, state) is None:
             wrong.append("\n".join(map(str, calls)))
     return wrong
@@ -114,6 +141,7 @@ class Worker(threading.Thread):
     def __init__(self, manager: ConcurrencyManager, name: str, seed: int, first: dict[str, Slot], go: Any) -> None:
         super().__init__(daemon=True)
         self.manager, self.prefix, self.chance, self.first, self.go = manager, name, random.Random(seed), first, go
+        self.waiting = 2 + seed % 2 * 8  # how many of the kinds of call wait
         self.slots: list[tuple[str, str, Slot]] = []
         self.calls: list[Call] = []
         self.error: BaseException | None = None
@@ -123,6 +151,8 @@ class Worker(threading.Thread):
             self.go.wait(10)
             for number in range(CALLS):
                 self.call(f"{self.prefix}{number}", self.chance.choice("ppq"))
+        except ManagerClosedError:
+            pass  # whoever waits at the end is rejected, and makes no more calls
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
 
@@ -130,7 +160,7 @@ class Worker(threading.Thread):
         manager = self.manager
         stamp = STAMPS.__next__
         operation: Operation | None
-        match self.chance.randrange(9):
+        match self.chance.randrange(9 + self.waiting):
             case 0 | 1 | 2:
                 operation, began = TryAcquire(provider, request, None, 1), stamp()
                 slot = manager.try_acquire(provider, prompt_started_at=1)
@@ -160,7 +190,7 @@ class Worker(threading.Thread):
                 operation, slot, began = RateLimited(provider, 9000) if is_report else Resume(provider), None, stamp()
                 answer = manager.report_rate_limit(provider, 9) if is_report else manager.resume(provider)
                 ended = stamp()
-            case _:
+            case 8:
                 operation, slot, began = None, None, stamp()
                 status = manager.get_status(provider)
                 ended = stamp()
@@ -169,9 +199,30 @@ class Worker(threading.Thread):
                     if status is None
                     else (status.limit, status.in_flight, status.held, status.queued, status.paused)
                 )
+            case _:
+                self.wait(request, provider, self.chance.randrange(3))
+                return
         self.calls.append(Call(provider, operation, answer, began, ended))
         if slot is not None:
             self.slots.append((provider, request, slot))
+
+    def wait(self, request: str, provider: str, prompt: int) -> None:
+        """An acquire for as long as it takes; when on_queued is called it has been asked for."""
+        queued: list[int] = []
+        began, answer = next(STAMPS), "granted"
+        try:
+            slot = self.manager.acquire(
+                provider, prompt_started_at=prompt, on_queued=lambda: queued.append(next(STAMPS))
+            )
+            self.slots.append((provider, request, slot))
+        except ManagerClosedError:
+            answer = "closed"
+            raise
+        finally:
+            ended = next(STAMPS)
+            asked = min([ended, *queued])
+            self.calls.append(Call(provider, Acquire(provider, request, None, prompt), None, began, asked))
+            self.calls.append(Call(provider, Answered(request), answer, began, ended))
 
 
 STAMPS: Iterator[int] = count()
@@ -193,13 +244,28 @@ def make_history(kind: type[ConcurrencyManager], seed: int) -> tuple[list[Call],
     workers = [Worker(manager, "abc"[n], seed * THREADS + n, first, go) for n in range(THREADS)]
     for worker in workers:
         worker.start()
+    wait_for_all_to_wait(manager, workers)
+    began = next(STAMPS)
+    manager.close()
+    close = Call(ANY, Close(), None, began, next(STAMPS))
     for worker in workers:
         worker.join(10)
         assert not worker.is_alive(), "a call never returned"
-    manager.close()
     if error := next((worker.error for worker in workers if worker.error is not None), None):
         raise error
-    return [call for worker in workers for call in worker.calls], limits
+    return [close, *(call for worker in workers for call in worker.calls)], limits
+
+
+def wait_for_all_to_wait(manager: ConcurrencyManager, workers: list[Worker]) -> None:
+    """Returns when nothing can happen any more: whoever isn't done waits for a slot."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        left = sum(worker.is_alive() for worker in workers)
+        statuses = [manager.get_status(provider) for provider in "pq"]
+        if sum(status.queued for status in statuses if status is not None) == left:
+            return
+        time.sleep(0)
+    raise AssertionError("a call never returned")
 
 
 @pytest.fixture(autouse=True)
@@ -212,12 +278,14 @@ def _switch_often() -> Iterator[None]:
 
 @pytest.mark.realtime
 def test_concurrent_histories_are_linearizable() -> None:
-    overlapping = 0
+    overlapping = waited = 0
     for seed in range(300):
         history, limits = make_history(ConcurrencyManager, seed)
         assert judge(history, limits) == [], f"seed {seed}"
+        asked = [call for call in history if isinstance(call.operation, Answered) and call.answer == "granted"]
+        waited += any(call.began < other.began < call.ended for call in asked for other in history)
         overlapping += any(a.began < b.began < a.ended for a in history for b in history)
-    assert overlapping > 50, "there was no concurrency to speak of"
+    assert min(overlapping, waited) > 50, "there was no concurrency to speak of"
 
 
 class Unlocked(ConcurrencyManager):
@@ -248,8 +316,29 @@ class UnlockedReading(ConcurrencyManager):
         super()._set_limit(name, limit)
 
 
+class YoungestFirst(ConcurrencyManager):
+    """A fault: who waits is granted in the wrong order, which only a history of several waiters shows."""
+
+    def _enqueue(self, p: Provider, slot: Slot, deadline: int | None, now: int) -> None:
+        assert slot._prompt is not None
+        slot._prompt = -slot._prompt
+        super()._enqueue(p, slot, deadline, now)
+
+
+class LosesAWakeUp(ConcurrencyManager):
+    """A fault: a release grants nobody."""
+
+    def _release(self, slot: Slot) -> None:
+        admit = self._admit
+        self._admit = lambda *_: None  # type: ignore[method-assign]
+        try:
+            super()._release(slot)
+        finally:
+            self._admit = admit  # type: ignore[method-assign]
+
+
 @pytest.mark.realtime
-@pytest.mark.parametrize("fault", [Unlocked, UnlockedReading])
+@pytest.mark.parametrize("fault", [Unlocked, UnlockedReading, YoungestFirst, LosesAWakeUp])
 def test_a_planted_fault_is_found(fault: type[ConcurrencyManager]) -> None:
     for seed in range(1000):
         try:
