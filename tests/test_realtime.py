@@ -262,6 +262,7 @@ def test_the_level_passes_and_is_not_called_conforming(session: Callable[..., Se
         note.startswith("left out 7: a blocked loop") and "a-late-grant-is-touched-now" in note for note in level.notes
     )
     assert len(level.results) == len(SCENARIOS)
+    assert level.bounds.startswith(f"{level.cases} of {len(SCENARIOS)} scenarios, ")
     report = RunReport("it", judged.hello, 0, [level])
     assert report.said == "holds in real time"
     assert report_to_json(report)["verdict"] == "holds_in_real_time"
@@ -271,6 +272,13 @@ def test_a_level_on_a_busy_machine_is_undetermined(session: Callable[..., Sessio
     level = run_level(session(Slow), "realtime", Options())
     assert level.verdict is Verdict.UNDETERMINED
     assert "too busy for a window of 50 ms" in str(level.undetermined)
+
+
+def test_after_too_many_crashes_the_rest_is_undetermined(session: Callable[..., Session]) -> None:
+    level = run_level(session(Crashing), "realtime", Options(restarts=2))
+    assert level.failed == 3
+    assert level.undetermined is not None
+    assert "the subject broke 3 times" in level.undetermined
 
 
 def test_the_counterexample_is_the_scaled_run(session: Callable[..., Session]) -> None:

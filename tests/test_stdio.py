@@ -155,7 +155,9 @@ def test_ports_that_know_no_new_fail_alike_and_are_told_so_in_a_line() -> None:
     )
     result = run("check", "--level", "scenarios", "--", sys.executable, "-c", program)
     assert result.exit_code == 1
-    assert re.search(r"scenarios: \d\d of \d\d fail alike, look there first: .* an error: unknown command", result.output)
+    assert re.search(
+        r"scenarios: \d\d of \d\d fail alike, look there first: .* an error: unknown command", result.output
+    )
 
 
 def test_what_a_port_said_last_is_shown() -> None:

@@ -118,42 +118,40 @@ def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelRepor
 
 
 def _run_realtime(session: Session, options: Options, tick: Tick) -> LevelReport:
-    scenarios = load_all()
-    report = LevelReport(
-        REALTIME, "real time", f"scenarios with their times scaled, late within {options.window_ms} ms"
-    )
+    scenarios, window_ms = load_all(), options.window_ms
+    report = LevelReport(REALTIME, "real time", "")
+    left_out: dict[str, list[str]] = {}
+    broken = 0
     for done, scenario in enumerate(scenarios):
+        tick(done, len(scenarios))
         if options.is_spent:
             report.undetermined = f"the budget was spent after {done} of {len(scenarios)} scenarios"
             break
-        tick(done, len(scenarios))
-        case = plan(scenario, options.window_ms)
+        case = plan(scenario, window_ms)
         if isinstance(case, str):
             report.results.append(CaseResult(scenario.name, "skipped", case))
+            left_out.setdefault(case, []).append(scenario.name)
             continue
         try:
-            outcome, is_repeated = drive_in_real_time(session, case, options.window_ms)
+            outcome, is_repeated = drive_in_real_time(session, case, window_ms)
         except TooSlowError:
-            report.undetermined = f"{scenario.name}: this machine is too busy for a window of {options.window_ms} ms"
+            report.undetermined = f"{scenario.name}: this machine is too busy for a window of {window_ms} ms"
             break
         count(report, outcome)
         report.results.append(result_of(scenario.name, outcome))
         if isinstance(outcome, Failed):
             report.counterexamples.append(_keep(session, outcome))
+            broken += outcome.is_broken
         if is_repeated:
             report.notes.append(f"{scenario.name}: was late, and tried three times")
-    left_out = [result for result in report.results if result.result == "skipped" and "lacks" not in result.told]
+        if broken > options.restarts:
+            report.undetermined = f"gave up after {done + 1} scenarios: the subject broke {broken} times"
+            break
+    asked = f"{report.cases} of {len(scenarios)} scenarios"
+    report.bounds = f"{asked}, with their times scaled; never early, late by at most {window_ms} ms"
     report.notes.append("weaker than virtual time: no deadline is told from one a tick later, and nothing is exhausted")
-    for told, names in _by_reason(left_out).items():
-        report.notes.append(f"left out {len(names)}: {told}: {', '.join(names)}")
+    report.notes += [f"left out {len(names)}: {told}: {', '.join(names)}" for told, names in left_out.items()]
     return report
-
-
-def _by_reason(results: list[CaseResult]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for result in results:
-        found.setdefault(result.told, []).append(result.case)
-    return found
 
 
 def _run_graph(session: Session, level: str, options: Options, tick: Tick) -> LevelReport:
