@@ -49,6 +49,27 @@ def test_nst_1_a_child_that_waits_for_its_parent(make: Make) -> None:
     assert child.result().conversation_id == "b"
 
 
+@pytest.mark.parametrize("end", ["cancelled", "timed out", "granted"])
+def test_nst_1_who_has_left_the_queue_is_enclosed_no_longer(make: Make, end: str) -> None:
+    world = make(limits={"p": 1}, release_cooldown=0)
+    parent = world.hold(conversation_id="a")
+    child = innermost(world, "a", "b", timeout=1.0, prompt_started_at=1)
+    world.ask(conversation_id="stranger", prompt_started_at=3)
+    assert is_blocked(world)
+    if end == "cancelled":
+        child.cancel()
+    elif end == "timed out":
+        world.loop.advance(1.0)
+    else:
+        again = world.ask(conversation_id="a", prompt_started_at=2)
+        parent.release()
+        world.loop.settle()
+        child.result().release()
+        world.loop.settle()
+        assert again.done()
+    assert not is_blocked(world)
+
+
 def test_nst_1_a_grandchild_too(make: Make) -> None:
     world = make(limits={"p": 1})
     world.hold(conversation_id="a")

@@ -36,7 +36,7 @@ from provider_concurrency._tags import (
     TIMED_OUT,
 )
 from provider_concurrency.errors import AcquireTimeoutError, NestedAcquireError, QueueFullError, explain
-from provider_concurrency.nesting import note_ancestors, would_deadlock
+from provider_concurrency.nesting import count_queued, discount_queued, note_ancestors, would_deadlock
 from provider_concurrency.operation import Operations
 from provider_concurrency.provider import Provider
 from provider_concurrency.queue import SortedRun, WaitingRun
@@ -138,7 +138,7 @@ class Core(Operations):
         while p.queue is not None and len(p.held) < p.cap:
             slot = p.queue.take_first()[2]  # a queue without a living entry is None
             slot._state = HANDED
-            if slot._deadline is not None or not (p.queue.run or p.queue.late):
+            if slot._deadline is not None or p.enclosing is not None or not (p.queue.run or p.queue.late):
                 self._left_queue(p, slot)
             self._grant(p, slot, now)
             self._settle(slot)
@@ -194,6 +194,7 @@ class Core(Operations):
         slot._deadline = deadline
         slot._waiter = self._make_waiter(slot)
         note_ancestors(slot)
+        count_queued(p, slot)
         if p.queue is None:
             p.queue = WaitingRun()
         p.queue.push((slot._prompt, slot._arrival, slot))
@@ -221,8 +222,10 @@ class Core(Operations):
             p.timeouts.discard()
             if slot._deadline == p.due_at:
                 p.measure_due()
+        if p.enclosing is not None:
+            discount_queued(p, slot)
         if p.queue is not None and not p.queue.run and not p.queue.late:
-            p.queue = p.timeouts = None
+            p.queue = p.timeouts = p.enclosing = None
 
     def _withdraw(self, slot: Slot) -> None:
         """A request is cancelled before its caller received the slot (CAN-1, CAN-2)."""
@@ -504,7 +507,7 @@ class Core(Operations):
                 slot._state = _FORGOTTEN.get(slot._state, slot._state)
             self._disarm(p)
             p.held.clear()
-            p.cooling = p.queue = p.timeouts = None
+            p.cooling = p.queue = p.timeouts = p.enclosing = None
             p.reclaimed = 0
             p.measure_room()
             p.measure_due()

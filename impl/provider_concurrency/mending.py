@@ -11,6 +11,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from provider_concurrency._tags import COOLING, FREE, FREE_RECLAIMED, HANDED, HELD, QUEUED, RECLAIMED
+from provider_concurrency.nesting import count_queued
 from provider_concurrency.queue import WaitingRun
 from provider_concurrency.slot import Slot
 
@@ -61,11 +62,12 @@ def _mend_provider(p: Provider, between: list[Slot]) -> None:
     waiting = [] if p.queue is None else [entry[2] for entry in (*p.queue.run, *p.queue.late)]
     waiting += [slot for slot in dict.fromkeys(between) if slot not in waiting and hasattr(slot, "_waiter")]
     entries = [(slot._prompt or 0.0, slot._arrival, slot) for slot in waiting if slot._state == QUEUED]
-    p.queue = p.timeouts = None
+    p.queue = p.timeouts = p.enclosing = None
     for entry in sorted(entries):
         slot = entry[2]
         p.queue = p.queue or WaitingRun()
         p.queue.push(entry)
+        count_queued(p, slot)
         if slot._deadline is not None:
             p.timeouts = p.timeouts or WaitingRun()
             p.timeouts.push((slot._deadline, slot._arrival, slot))

@@ -12,10 +12,10 @@ wants to know: a request that is granted at once pays nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from provider_concurrency._tags import QUEUED
-from provider_concurrency.context import open_blocks
+from provider_concurrency.context import current_conversation, open_blocks
 
 if TYPE_CHECKING:
     from provider_concurrency.provider import Provider
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 def note_ancestors(slot: Slot) -> None:
     """Keeps with a request that queues who encloses it; to be called where its caller called acquire."""
+    if current_conversation() is None:
+        return
     path = [block.id for block in open_blocks()]
     if not path:
         return
@@ -38,6 +40,19 @@ def ancestors_of(slot: Slot) -> frozenset[str]:
     return getattr(slot, "_ancestors", frozenset())
 
 
+def count_queued(p: Provider, slot: Slot) -> None:
+    """A request has joined the queue: its ancestors enclose one more."""
+    if ancestors := ancestors_of(slot):
+        p.enclosing = p.enclosing or Counter()
+        p.enclosing.update(ancestors)
+
+
+def discount_queued(p: Provider, slot: Slot) -> None:
+    """A request has left the queue; to be called while anybody encloses a queued one."""
+    assert p.enclosing is not None, "what was counted is there to be discounted"
+    p.enclosing -= Counter(ancestors_of(slot))  # which keeps only what is above 0
+
+
 def is_self_blocked(p: Provider, asking: Slot | None = None) -> bool:
     """Whether somebody waits (or, with `asking`, is about to) and every slot is held by an ancestor of one who does.
 
@@ -46,22 +61,9 @@ def is_self_blocked(p: Provider, asking: Slot | None = None) -> bool:
     """
     if p.cooling or not 0 < len(p.held) >= p.ceiling:
         return False
-    if asking is not None:
-        waiting = [asking]
-    elif p.queue is None:
-        return False
-    else:
-        waiting = []
-    owners = {slot.conversation_id for slot in list(p.held)}
-    if None in owners:
-        return False
-    if p.queue is not None:
-        waiting += [entry[2] for entry in (*p.queue.run, *p.queue.late) if entry[2]._state == QUEUED]
-    for slot in waiting:
-        owners -= ancestors_of(slot)
-        if not owners:
-            return True
-    return False
+    enclosing = p.enclosing or frozenset[str]()
+    about_to = frozenset[str]() if asking is None else ancestors_of(asking)
+    return all(slot.conversation_id in enclosing or slot.conversation_id in about_to for slot in list(p.held))
 
 
 def would_deadlock(p: Provider, slot: Slot) -> bool:

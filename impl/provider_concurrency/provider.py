@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from provider_concurrency.errors import UNLIMITED
@@ -20,8 +21,8 @@ class Provider:
     the same for time: before it, nothing is due (TIM-3).
     """
 
-    __slots__ = ("cap", "ceiling", "cooldown", "cooling", "due_at", "held", "limit", "manager", "name", "own_cooldown",
-                 "paused_until", "queue", "reclaimed", "timeouts", "timer", "timer_at")  # fmt: skip
+    __slots__ = ("cap", "ceiling", "cooldown", "cooling", "due_at", "enclosing", "held", "limit", "manager", "name",
+                 "own_cooldown", "paused_until", "queue", "reclaimed", "timeouts", "timer", "timer_at")  # fmt: skip
 
     def __init__(self, manager: Core, name: str) -> None:
         """A provider of which nothing is known yet."""
@@ -33,6 +34,7 @@ class Provider:
         self.cooling: SortedRun | None = None  # by end of cooldown (ns); cooling and reclaimed slots
         self.reclaimed = 0  # how many of those in `cooling` were reclaimed
         self.queue: WaitingRun | None = None  # by (prompt_started_at, arrival); None: nobody is queued
+        self.enclosing: Counter[str] | None = None  # how many of the queued each conversation encloses (NST-1)
         self.timeouts: WaitingRun | None = None  # by deadline (ns), those of the queued that have one
         self.paused_until: int | None = None  # ns
         self.due_at: int | None = None  # the earliest deadline of all that (ns)

@@ -23,14 +23,20 @@ NESTING: Final = (
     Fault(
         name="one parent of many blocks all",
         file="impl/nesting.py", within="is_self_blocked",
-        find="        if not owners:", put="        if ancestors_of(slot):",
+        find="return all(", put="return any(",
         rule="NST-1", source="own", layer="scenario",
     ),
     Fault(
         name="a holder of whom nothing is known is left out",
         file="impl/nesting.py", within="is_self_blocked",
-        find="if None in owners:", put="if owners == {None} or owners.discard(None):",
+        find="in list(p.held)", put="in p.held if slot.conversation_id is not None",
         rule="NST-1", source="own", layer="scenario",
+    ),
+    Fault(
+        name="who has left the queue is still enclosed",
+        file="impl/nesting.py", within="discount_queued",
+        find="p.enclosing -= Counter(ancestors_of(slot))", put="pass",
+        rule="NST-1", source="own", layer="tests", tests=("test_nesting.py",),
     ),
     Fault(
         name="a request is its own ancestor",
