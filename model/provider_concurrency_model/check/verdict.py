@@ -92,8 +92,11 @@ class LevelReport:
 
     @property
     def said(self) -> str:
-        """Its verdict in a word or two."""
-        return "skipped" if self.lacking else SAID[self.verdict]
+        """Its verdict in a word or two; what was tried in real time only isn't called conforming."""
+        if self.lacking:
+            return "skipped"
+        is_weak = self.strength == "real time" and self.verdict is Verdict.CONFORMS
+        return "holds in real time" if is_weak else SAID[self.verdict]
 
     @property
     def coverage(self) -> str:
@@ -181,7 +184,7 @@ class RunReport:
         """
         if self.agreement is None:
             is_weak = self.verdict is Verdict.CONFORMS and all(each.strength == "real time" for each in self.levels)
-            return "holds in real time" if is_weak else SAID[self.verdict]
+            return self.levels[0].said if is_weak else SAID[self.verdict]
         match self.verdict:
             case Verdict.CONFORMS:
                 return "as expected" if self.agreement.confirmed else "conforms"
