@@ -247,6 +247,59 @@ def test_thr_1_the_short_way_is_the_home_threads(
     assert world.manager._op == begun + 1
 
 
+def test_tim_3_a_request_finds_what_is_over_applied(make: Callable[..., World]) -> None:
+    """Though no timer has fired yet: it is granted at once, and a cancel gives its place to who is next."""
+    world = make(limits={"p": 2})
+    first, second = world.hold(), world.hold()
+    first.release()
+    world.loop.stall_ns(300 * MS)
+    world.hold()
+    waiter, next_one = world.ask(), world.ask()
+    second.release()
+    world.loop.stall_ns(300 * MS)
+    waiter.cancel()
+    world.loop.settle()
+    assert waiter.cancelled()
+    assert next_one.result().state is SlotState.HELD
+
+
+def test_tim_4_who_queues_beside_a_cooldown_is_woken(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 2})
+    first, _ = world.hold(), world.hold()
+    first.release()
+    waiter = world.ask()
+    world.pass_ms(200)
+    assert waiter.result().state is SlotState.HELD
+
+
+def test_acc_3_who_is_refused_leaves_no_record(make: Callable[..., World]) -> None:
+    world = make(default_limit=0)
+    assert isinstance(world.ask(timeout=0).exception(), AcquireTimeoutError)
+    assert world.manager._providers == {}
+
+
+def test_can_3_whoever_has_least_patience_leaves_first(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 1})
+    world.hold()
+    waiters = [world.ask(timeout=timeout) for timeout in (0.2, 0.3, 0.1, 0.2, None)]
+    for ms, left in ((99, 5), (1, 4), (99, 4), (1, 2), (99, 2), (1, 1)):
+        world.pass_ms(ms)
+        assert sum(not waiter.done() for waiter in waiters) == left
+    waiters[-1].cancel()
+
+
+def test_adm_6_above_the_limit_nobody_is_granted(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 3}, release_cooldown=0)
+    slots = [world.hold() for _ in range(3)]
+    world.manager.set_limit("p", 1)
+    waiter = world.ask()
+    for slot in slots:
+        assert not waiter.done()
+        slot.release()
+        world.loop.settle()
+    assert waiter.result().state is SlotState.HELD
+
+
 def test_acc_2_a_second_release_and_a_second_block(make: Callable[..., World]) -> None:
     world = make()
     with world.hold() as slot:
