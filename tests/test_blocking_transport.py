@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from blocking_stage import run_program
 from blocking_transport_stage import LIBS, Lib, Stage, both, first_chunk, play, read
 from provider_concurrency import AcquireTimeoutError, ManagerClosedError, QueueFullError
 from provider_concurrency import ConcurrencyManager as LoopManager
@@ -652,3 +653,21 @@ def test_the_alarms_thread_starts_with_the_first_and_ends_with_stop() -> None:
     alarms.stop()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_frk_1_alarms_ring_in_a_forked_child() -> None:
+    run_program(
+        """
+        from provider_concurrency.threading_guard import Alarms
+        alarms, rung = Alarms(), threading.Event()
+        alarms.set("a", 60.0, rung.set)  # the parent's thread waits
+
+        def check():
+            alarms.set("b", 0.0, rung.set)
+            assert rung.wait(20)
+
+        in_child(check)
+        assert not rung.is_set()
+        alarms.stop()
+        """
+    )
