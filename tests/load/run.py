@@ -208,6 +208,8 @@ def slow_callbacks() -> Iterator[Row]:
         waits[25] < 0.02,
     )
 
+    yield deliver_beside_others()
+
     async def main() -> int:
         reclaimed: list[Slot] = []
         manager = ConcurrencyManager(
@@ -234,6 +236,32 @@ def slow_callbacks() -> Iterator[Row]:
         "asyncio: callbacks that block the loop for 3 x 0.3 s, slot_timeout 0.1 s",
         f"{found} of 50 reclaimed",
         not found,
+    )
+
+
+def deliver_beside_others() -> Row:
+    """8 threads that never rest and an observer of 5 ms an event: how long a call keeps the thread that delivers."""
+    manager = blocking.ConcurrencyManager(observer=lambda *_: time.sleep(0.005), release_cooldown=0)
+    end, longest = time.perf_counter() + 3.0, [0.0] * 8
+
+    def work(n: int) -> None:
+        while time.perf_counter() < end:
+            begun = time.perf_counter()
+            slot = manager.acquire(f"p{n}")
+            longest[n] = max(longest[n], time.perf_counter() - begun)
+            time.sleep(0.02)  # no more than is delivered meanwhile
+            slot.release()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    manager.close()
+    return (
+        "threads: 8 that never rest for 3 s, an observer of 5 ms an event",
+        f"the longest acquire of any took {max(longest) * 1e3:.0f} ms",
+        max(longest) < 1.0,
     )
 
 
