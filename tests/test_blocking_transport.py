@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 
 from blocking_stage import run_program
 from blocking_transport_stage import LIBS, Lib, Stage, both, first_chunk, play, read
-from provider_concurrency import AcquireTimeoutError, ManagerClosedError, QueueFullError
+from provider_concurrency import AcquireTimeoutError, ManagerClosedError, QueueFullError, threading_guard
 from provider_concurrency import ConcurrencyManager as LoopManager
 from provider_concurrency.context import conversation
 from provider_concurrency.errors import ProviderConcurrencyError, SlotReclaimedError
@@ -276,6 +277,37 @@ def test_grd_3_a_finaliser_waits_for_nothing_that_its_own_thread_may_have(
 
     play(lib, scenario)
     assert closed == [not inline]
+
+
+@pytest.mark.parametrize("lib", LIBS[:1])
+@pytest.mark.filterwarnings("ignore:a stream of provider")
+@pytest.mark.parametrize("trouble", ["no more threads", "a close that fails"])
+def test_grd_3_a_forgotten_response_gives_its_slot_back_whatever_goes_wrong(
+    lib: Lib, trouble: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def fail(body: Any) -> None:
+        body.closed += 1
+        raise lib.http.CloseError("gone")
+
+    def scenario(stage: Stage) -> None:
+        answers = [stage.answer(b"a")]
+        if trouble == "no more threads":
+            monkeypatch.setattr(threading_guard, "start_new_thread", refuse)
+        else:
+            monkeypatch.setattr(type(stage.bodies[0]), "close", fail)
+        caplog.set_level(logging.DEBUG)
+        stage.open(stage.client(lambda _: answers.pop()))
+        gc.collect()
+        until(lambda: stage.held == 0)
+        if trouble == "no more threads":
+            stage.bodies.clear()  # nobody is left to close it
+        else:
+            until(lambda: "closing an abandoned stream of provider 'p' failed: CloseError('gone')" in caplog.text)
+
+    play(lib, scenario)
 
 
 # -- the watchdog -----------------------------------------------------------------------------------------------------
@@ -626,6 +658,28 @@ def test_grd_4_a_guarded_generator_is_touched_and_reclaimed() -> None:
         for _ in stage.hold().guard(generate()):
             count += 1
     assert count == 5
+    stage.finish()
+
+
+def test_grd_4_a_guarded_iterator_that_nobody_ever_read_is_closed() -> None:
+    stage = Stage(LIBS[0].values[0], slot_timeout=1.0, watchdog_interval=0.5)  # type: ignore[arg-type]
+    closed: list[bool] = []
+
+    class Source:
+        def __iter__(self) -> Source:
+            return self
+
+        def __next__(self) -> str:
+            raise AssertionError("nobody reads")
+
+        def close(self) -> None:
+            closed.append(True)
+
+    stream = stage.hold().guard(Source())
+    stage.pass_ms(1500)
+    until(lambda: bool(closed))
+    with pytest.raises(SlotReclaimedError):
+        next(stream)
     stage.finish()
 
 

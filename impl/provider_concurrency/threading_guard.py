@@ -148,7 +148,6 @@ class Lease(BaseLease):
 
     def _on_reclaim(self) -> None:
         if self._held and self._abort_reclaimed:
-            self._gone = "reclaimed"  # first: who begins to read from now on sees it
             if self._reader:
                 self._cut_off()
             else:
