@@ -683,6 +683,21 @@ def test_grd_4_a_guarded_iterator_that_nobody_ever_read_is_closed() -> None:
     stage.finish()
 
 
+def test_htt_6_an_alarm_of_a_wait_that_is_over_cuts_no_later_one() -> None:
+    stage = Stage(LIBS[0].values[0])  # type: ignore[arg-type]
+    cuts: list[int] = []
+    lease = Lease(stage.hold(), first_timeout=9.0)
+    lease.cut_by(lambda: cuts.append(1))
+    lease.wait(lambda: lease._on_late(0))
+    with pytest.raises(TimeoutError):
+        lease.wait(lambda: (lease._on_late(1), lease._on_late(2)))
+    assert cuts == [1], "the alarm of the second wait, in the second wait"
+    lease._on_late(2)
+    assert cuts == [1], "nobody waits"
+    lease.close()
+    stage.finish()
+
+
 def test_grd_a_first_item_that_comes_too_late() -> None:
     stage = Stage(LIBS[0].values[0])  # type: ignore[arg-type]
     ticks = iter((0.0, 3.0))
