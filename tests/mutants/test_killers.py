@@ -278,6 +278,64 @@ def test_acc_3_who_is_refused_leaves_no_record(make: Callable[..., World]) -> No
     assert world.manager._providers == {}
 
 
+def test_acc_3_who_gives_up_or_gives_back_leaves_no_record(make_watched: Callable[..., World]) -> None:
+    world = make_watched(default_limit=0, release_cooldown=0)
+    waiter = world.ask()
+    waiter.cancel()
+    world.loop.settle()
+    assert world.manager._providers == {}
+    world.manager.set_limit("p", 1)
+    slot = world.hold()
+    world.manager.remove_limit("p")
+    slot.release()
+    assert world.manager._providers == {}
+
+
+def test_tim_3_a_release_comes_after_what_was_over_before_it(make_watched: Callable[..., World]) -> None:
+    world = make_watched(limits={"p": 2})
+    first, second = world.hold(), world.hold()
+    first.release()
+    world.loop.stall_ns(300 * MS)
+    world.events.clear()
+    second.release()
+    assert world.told() == [("recycled", 1), ("released", 2)]
+
+
+def test_tim_4_who_waits_already_is_woken_by_the_cooldown(make: Callable[..., World]) -> None:
+    world = make(limits={"p": 2})
+    first, _ = world.hold(), world.hold()
+    waiter = world.ask()
+    first.release()
+    world.pass_ms(200)
+    assert waiter.result().state is SlotState.HELD
+
+
+def test_wat_3_reclaimed_slots_end_as_such_where_nobody_listens(make_unwatched: Callable[..., World]) -> None:
+    world = make_unwatched(limits={"p": 2}, slot_timeout=0.5, watchdog_interval=1)
+    slots = [world.hold(), world.hold()]
+    world.pass_ms(1000)
+    assert world.figures() == (0, 0, 2, 0)
+    world.pass_ms(200)
+    assert world.figures() == (0, 0, 0, 0)
+    assert [(slot.state, slot.reclaimed) for slot in slots] == [(SlotState.FREE, True)] * 2
+
+
+@pytest.mark.parametrize("ident", [None, 1, 2**62])
+def test_thr_1_whichever_thread_it_is_it_hands_over(
+    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch, ident: int | None
+) -> None:
+    world = make()
+    slot = world.hold()
+    if ident is not None:
+        monkeypatch.setattr("provider_concurrency.operation.get_ident", lambda: ident)
+    thread = Thread(target=slot.release)
+    thread.start()
+    thread.join()
+    assert list(world.manager._providers["p"].held) == [slot]
+    world.loop.settle()
+    assert world.figures() == (0, 1, 0, 0)
+
+
 def test_can_3_whoever_has_least_patience_leaves_first(make: Callable[..., World]) -> None:
     world = make(limits={"p": 1})
     world.hold()
