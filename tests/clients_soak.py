@@ -71,6 +71,7 @@ class Report:
     rss_mib: list[float] = field(default_factory=list[float])
     timers: list[int] = field(default_factory=list[int])
     leases: list[int] = field(default_factory=list[int])
+    leases_before: int = 0  # what others in this process have left
     trace: str = ""
     wrong: list[str] = field(default_factory=list[str])
 
@@ -191,7 +192,7 @@ async def provider_process(seed: int) -> AsyncIterator[str]:
 
 
 async def soak(seconds: float, stream: Any, *, workers: int = 16, seed: int = 0) -> Report:
-    report = Report(seconds)
+    report = Report(seconds, leases_before=_count_leases())
     monitor, recorder = Monitor.from_seconds(**SETTINGS, resumes=False), Recorder(stream)
     manager = ConcurrencyManager(**SETTINGS, observer=tee(recorder, monitor))
     recorder.begin(manager)
@@ -236,7 +237,11 @@ def _measure(report: Report) -> None:
     loop: Any = asyncio.get_running_loop()
     report.timers.append(sum(not timer.cancelled() for timer in loop._scheduled))
     report.rss_mib.append(_read_rss())
-    report.leases.append(sum(isinstance(thing, Lease) for thing in gc.get_objects()))
+    report.leases.append(_count_leases() - report.leases_before)
+
+
+def _count_leases() -> int:
+    return sum(isinstance(thing, Lease) for thing in gc.get_objects())
 
 
 def _read_rss() -> float:
