@@ -106,6 +106,20 @@ def test_blk_2_what_a_callback_adds_itself_is_delivered_before_the_call_returns(
     assert told == list(range(TOTAL + 1))
 
 
+def test_blk_2_a_relief_that_finds_somebody_delivering_ends() -> None:
+    line = SharedDeliveryLine(no_failure)
+    told: list[str] = []
+
+    def first() -> None:
+        in_a_thread(line._relieve)
+        told.append("first")
+
+    line.add(first)
+    line.add(told.append, "second")
+    line.deliver()
+    assert told == ["first", "second"]
+
+
 def test_blk_2_without_a_thread_to_be_had_it_is_delivered_all_the_same() -> None:
     def refuse(_: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
