@@ -10,7 +10,7 @@ from threading import Thread, get_ident
 import pytest
 
 from provider_concurrency import AcquireTimeoutError, ConcurrencyManager, Slot
-from provider_concurrency._tags import CANCELLED, QUEUED
+from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
 from provider_concurrency.queue import Entry, SortedRun, WaitingRun
 from provider_concurrency.slot import SlotState
 from provider_concurrency.testing import VirtualLoop
@@ -436,7 +436,7 @@ def test_ord_1_a_waiting_run_is_a_sorted_list_of_the_living(seed: int) -> None:
             if living:
                 assert run.take_first() is living.pop(0)
         if len(living) > 1 and chance.random() < 0.4:
-            living.pop(chance.randrange(len(living)))[2]._state = CANCELLED
+            living.pop(chance.randrange(len(living)))[2]._state = chance.choice([HELD, HANDED, CANCELLED])
             run.discard()
         assert run.first() is (living[0] if living else None)
         assert len(run) == len(living)
@@ -457,3 +457,38 @@ def test_rel_3_what_is_due_is_taken_in_order(seed: int) -> None:
         del rest[: len(due)]
         assert run.take_due(bound) == due
         assert len(run) == len(rest)
+
+
+def test_the_dead_are_swept_out_when_they_outnumber_the_living_and_not_before() -> None:
+    """That is what makes a discard cheap: each sweep is paid for by as many discards as it looks at entries, about."""
+    run, entries = WaitingRun(), list[Entry]()
+    for number in (*range(1, 701), *range(-300, 0)):
+        slot = Slot()
+        slot._state = QUEUED
+        entries.append((number, number, slot))
+        run.push(entries[-1])
+    in_order = run.run
+    for dead, (_, _, slot) in enumerate(entries[100:600], 1):
+        slot._state = HELD
+        run.discard()
+        assert (run.dead, run.run is in_order) == (dead, True)
+    entries[0][2]._state = HELD
+    run.discard()
+    assert (run.dead, len(run.run), len(run.late)) == (0, 199, 300)
+
+
+def test_a_run_may_be_swept_empty_beside_stragglers() -> None:
+    run, entries = WaitingRun(), list[Entry]()
+    for number in (*range(1, 34), -3, -2, -1):
+        slot = Slot()
+        slot._state = QUEUED
+        entries.append((number, number, slot))
+        run.push(entries[-1])
+    for _, _, slot in entries[:33]:
+        slot._state = CANCELLED
+        run.discard()
+    assert (len(run.run), len(run.late), run.dead) == (0, 3, 0)
+    entries[-1][2]._state = CANCELLED
+    run.discard()
+    assert run.first() is entries[33]
+    assert len(run) == 2
