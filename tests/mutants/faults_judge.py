@@ -23,7 +23,7 @@ JUDGE: Final = (
         name="model: prompt times don't matter",
         file="model/state.py", within="queue_of",
         find="(slot.prompt_started_at, slot.arrival)", put="slot.arrival",
-        rule="ORD-1", source="bug report 20", layer="random",
+        rule="ADM-2", source="bug report 20", layer="random",
     ),
     Fault(
         name="model: a slot given back wakes nobody",

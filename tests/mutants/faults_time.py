@@ -17,7 +17,7 @@ TIME: Final = (
         name="a pause sets no deadline",
         file="impl/core.py", within="_pause",
         find="            p.measure_due()\n", put="",
-        rule="PAU-5", source="incidents 20", layer="timed",
+        rule="PAU-5", source="incidents 20", layer="scenario",
     ),
     Fault(
         name="a pause may be shorter than the cooldown",
