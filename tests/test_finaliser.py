@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -116,3 +117,35 @@ def test_fin_1_a_finaliser_at_every_call_of_an_operation(
             while n < play(build(), operation, act, n):
                 n += 1
             assert n > 0, "nowhere to meddle"
+
+
+def take_quietly(world: World, got: list[Slot | None]) -> None:
+    with suppress(RuntimeError):  # an operation is under way
+        got.append(world.take())
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "unwatched"])
+@pytest.mark.parametrize("ask", [World.hold, World.take], ids=["acquire", "try_acquire"])
+def test_adm_4_a_finaliser_that_takes_the_last_slot_at_every_call_of_an_acquire(
+    ask: Callable[[World], Slot | None], watched: bool
+) -> None:
+    """Whoever comes first gets it; nobody is granted beside the limit."""
+    n, count = 0, 1
+    while n < count:
+        with World(watched=watched, limits={"p": 2}, release_cooldown=0) as world:
+            world.hold()
+            got: list[Slot | None] = []
+
+            def act(world: World = world, got: list[Slot | None] = got) -> None:
+                take_quietly(world, got)
+
+            def operate(world: World = world, got: list[Slot | None] = got) -> None:
+                with suppress(AssertionError):  # `hold` waits in vain if the finaliser was first
+                    got.append(ask(world))
+
+            count = meddle(n, act, operate)
+            assert world.figures() in ((2, 0, 0, 0), (2, 0, 0, 1))
+            world.check()
+            assert sum(slot is not None for slot in got) <= 1
+        n += 1
+    assert n >= 3, "nowhere to meddle"

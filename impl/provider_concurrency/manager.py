@@ -126,7 +126,7 @@ class ConcurrencyManager(LoopShell):
             pass
         else:
             if (
-                len(p.held) < p.cap
+                p.queue is None
                 and get_ident() == self._home
                 and self._observer is None
                 and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
@@ -139,7 +139,9 @@ class ConcurrencyManager(LoopShell):
                 slot._state = HELD
                 read_clock = self._clock  # a method call would look for a method first
                 slot._touched = p.held[slot] = read_clock()
-                return slot
+                if len(p.held) <= p.cap:
+                    return slot
+                del p.held[slot]
         waiter = self._ask_for(slot, provider, timeout, on_queued)
         if waiter is not None:
             try:
@@ -197,14 +199,15 @@ class ConcurrencyManager(LoopShell):
         """The short way into a request, where all is plain and there is room; whether it was granted.
 
         What is due needn't be applied before such a grant: it could only make more room, and no observer listens.
-        The slot is there before the room is judged, since making it may run a finaliser (FIN-1).
+        Whether there is room is judged last, with the slot in its place, since any call before may run a finaliser that
+        takes a slot (ADM-4). Nobody waits, so a slot that stood there for a moment has kept nobody out.
         """
         try:
             p = self._providers[provider]
         except (KeyError, TypeError):  # unknown, or no str
             return False
         if (
-            len(p.held) < p.cap
+            p.queue is None
             and get_ident() == self._home
             and self._observer is None
             and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
@@ -217,7 +220,9 @@ class ConcurrencyManager(LoopShell):
             slot._state = HELD
             read_clock = self._clock
             slot._touched = p.held[slot] = read_clock()
-            return True
+            if len(p.held) <= p.cap:
+                return True
+            del p.held[slot]
         return False
 
     def _ask_for(

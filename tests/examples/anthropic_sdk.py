@@ -12,8 +12,9 @@ client = anthropic.AsyncAnthropic(http_client=limited_client(manager, provider="
 
 async def ask(question: str) -> str:
     with conversation(question):  # its retries keep their place in the queue
-        messages = [{"role": "user", "content": question}]
-        async with client.messages.stream(model="claude-sonnet-5-5", max_tokens=99, messages=messages) as stream:
+        async with client.messages.stream(
+            model="claude-sonnet-5-5", max_tokens=99, messages=[{"role": "user", "content": question}]
+        ) as stream:
             return "".join([text async for text in stream.text_stream])
 
 

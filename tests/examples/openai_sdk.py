@@ -12,8 +12,9 @@ client = openai.AsyncOpenAI(http_client=limited_client(manager, provider="openai
 
 async def ask(question: str) -> str:
     with conversation(question):  # its retries keep their place in the queue
-        messages = [{"role": "user", "content": question}]
-        stream = await client.chat.completions.create(model="gpt-5", messages=messages, stream=True)
+        stream = await client.chat.completions.create(
+            model="gpt-5", messages=[{"role": "user", "content": question}], stream=True
+        )
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
 

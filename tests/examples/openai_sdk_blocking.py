@@ -12,8 +12,9 @@ client = openai.OpenAI(http_client=limited_client(manager, provider="openai"))
 
 def ask(question: str) -> str:
     with conversation(question):
-        messages = [{"role": "user", "content": question}]
-        with client.chat.completions.create(model="gpt-5", messages=messages, stream=True) as stream:
+        with client.chat.completions.create(
+            model="gpt-5", messages=[{"role": "user", "content": question}], stream=True
+        ) as stream:
             return "".join([chunk.choices[0].delta.content or "" for chunk in stream])
 
 

@@ -181,7 +181,7 @@ ADMISSION: Final = (
     Fault(
         name="the short way lets one more in",
         file="impl/manager.py", within="acquire",
-        find="len(p.held) < p.cap", put="len(p.held) <= p.cap",
+        find="len(p.held) <= p.cap", put="len(p.held) <= p.cap + 1",
         rule="ADM-4", source="own", layer="stateful",
     ),
 )  # fmt: skip
