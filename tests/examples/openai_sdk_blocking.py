@@ -12,9 +12,10 @@ client = openai.OpenAI(http_client=limited_client(manager, provider="openai"))
 
 def ask(question: str) -> str:
     with conversation(question):
-        with client.chat.completions.create(
+        stream = client.chat.completions.create(
             model="gpt-5", messages=[{"role": "user", "content": question}], stream=True
-        ) as stream:
+        )
+        with stream:
             return "".join([chunk.choices[0].delta.content or "" for chunk in stream])
 
 
