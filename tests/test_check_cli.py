@@ -191,7 +191,15 @@ def test_replay_refuses_other_versions(tmp_path: Path, change: dict[str, object]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [("", "not JSON"), ("[1]", "must be an object"), ("{}", "lacks"), ("\x00", "not JSON")]
+    ("content", "told"),
+    [
+        ("", "not JSON"),
+        ("[1]", "must be an object"),
+        ("{}", "lacks"),
+        ("\x00", "not JSON"),
+        ("[" * 200_000, "not JSON"),
+        ("NaN", "not JSON: NaN"),
+    ],
 )
 def test_replay_names_a_broken_file(tmp_path: Path, content: str, told: str) -> None:
     path = tmp_path / "broken.json"
@@ -200,6 +208,90 @@ def test_replay_names_a_broken_file(tmp_path: Path, content: str, told: str) -> 
     assert result.exit_code == 2
     assert str(path) in result.stderr
     assert told in result.stderr
+
+
+OPERATION: dict[str, object] = {
+    "op": "acquire", "provider": "p", "request": "r", "conversation": None, "prompt_started_at": 1, "timeout_ms": None,
+}  # fmt: skip
+HOOK: dict[str, object] = {"op": "hook", "on": "queued", "provider": "p", "do": [], "throw": True, "times": 1}
+LIMIT: dict[str, object] = {"op": "set_limit", "provider": "p", "limit": 1}
+JUMP: dict[str, object] = {"op": "wall_clock", "jump_ms": 1}
+
+
+@pytest.mark.parametrize("value", [[], {}, [1], {"a": 1}], ids=repr)
+@pytest.mark.parametrize(
+    ("operation", "field"),
+    [(op, key) for op in (OPERATION, HOOK, LIMIT, JUMP) for key in op if key != "op"],
+    ids=lambda part: part if isinstance(part, str) else part["op"],
+)
+def test_replay_names_the_field_whose_value_is_no_scalar(
+    operation: dict[str, object], field: str, value: object, tmp_path: Path
+) -> None:
+    if (field, value) == ("do", []):
+        return
+    result = replay_scenario(tmp_path, {**operation, field: value})
+    assert result.exit_code == 2
+    told = result.stderr
+    assert f"steps[0]: operation '{operation['op']}': {field} can't be {value!r}" in told or field == "do"
+    assert str(tmp_path) in told
+
+
+@pytest.mark.parametrize(
+    ("operation", "field", "value"),
+    [
+        (OPERATION, "conversation", 5),
+        (OPERATION, "provider", None),
+        (HOOK, "on", "later"),
+        (HOOK, "times", 0),
+        (HOOK, "times", True),
+        (HOOK, "throw", 1),
+        (JUMP, "jump_ms", 1.5),
+        (JUMP, "jump_ms", None),
+    ],
+)
+def test_replay_names_the_field_whose_value_its_schema_forbids(
+    operation: dict[str, object], field: str, value: object, tmp_path: Path
+) -> None:
+    result = replay_scenario(tmp_path, {**operation, field: value})
+    assert (result.exit_code, f"{field} can't be {value!r}" in result.stderr) == (2, True)
+
+
+def replay_scenario(tmp_path: Path, *operations: dict[str, object], **more: object) -> Any:
+    content = {
+        "name": "it", "rules": ["WAT-2"], "needs": ["hooks", "wall_clock"], "why": "why", "config": {},
+        "steps": [{"do": list(operations), "expect": {}}], **more,
+    }  # fmt: skip
+    path = tmp_path / "it.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return run("replay", str(path), "--subject", GOOD)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"needs": [["hooks"]]}, "needs: unknown feature ['hooks']"),
+        ({"config": {"max_queued": [1]}}, "config: max_queued can't be [1]"),
+        ({"refused_configs": [{"nested": {}}]}, "config: nested can't be {}"),
+        ({"steps": [{"advance_ms": 10**400, "expect": {}}]}, "steps[0]: advance_ms must be a whole number from 0"),
+        ({"steps": [{"advance_ms": 1, "expect": {"timers": []}}]}, "steps[0]: timers must be"),
+    ],
+)
+def test_replay_names_what_is_wrong_around_the_operations(more: dict[str, object], told: str, tmp_path: Path) -> None:
+    result = replay_scenario(tmp_path, **more)
+    assert (result.exit_code, told in result.stderr) == (2, True)
+
+
+def test_replay_refuses_hooks_that_are_nested_too_deeply(tmp_path: Path) -> None:
+    hook: dict[str, object] = HOOK
+    for _ in range(400):
+        hook = {**HOOK, "do": [hook]}
+    result = replay_scenario(tmp_path, hook)
+    assert result.exit_code in (1, 2, 3), result.output
+
+
+def test_replay_takes_a_number_beyond_every_float(tmp_path: Path) -> None:
+    result = replay_scenario(tmp_path, {**OPERATION, "prompt_started_at": 10**400}, needs=[])
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["replay", "trace"])

@@ -141,6 +141,9 @@ def test_a_file_by_hand_needs_only_entries(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("[[known]", "not TOML"),
+        ("known = " + "[" * 100_000, "not TOML"),
+        ("seed = nan", "seed"),
+        ("seed = 2026-01-01", "not JSON"),
         ("[[known]]\nrule = 'PAU-1'\ncase = 'a'\n", "known[0]: 'message' is a required property"),
         ("[[known]]\nrule = 'PAUSE'\ncase = 'a'\nmessage = ''\n", "known[0].rule"),
         ("[[knwon]]\n", "'knwon' was unexpected"),

@@ -13,6 +13,7 @@ one is at least 1. (The kit sends no fractional duration: a subject with a finer
 from __future__ import annotations
 
 import math
+import sys
 from typing import Final
 
 from provider_concurrency_spec.vocabulary import Config, Raw
@@ -22,6 +23,7 @@ from .state import Nested, Settings
 LONGEST_MS: Final = 10**12
 """1e9 seconds."""
 
+_LARGEST_FLOAT: Final = int(sys.float_info.max)
 _FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -30,9 +32,14 @@ class InvalidConfigError(ValueError):
 
 
 def read_number(value: object) -> int | float | None:
-    """The real number (or NaN or an infinity) that a raw value stands for; None if it is no number (bool is none)."""
+    """The real number (or NaN or an infinity) that a raw value stands for; None if it is no number (bool is none).
+
+    An int beyond every float is as good as infinite.
+    """
     if isinstance(value, str):
         return _FLOATS.get(value)
+    if isinstance(value, int) and abs(value) > _LARGEST_FLOAT:
+        return math.inf if value > 0 else -math.inf
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     return None

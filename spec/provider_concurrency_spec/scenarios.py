@@ -88,6 +88,8 @@ class Scenario:
     refused_configs: tuple[Config, ...] = ()
 
 
+_LARGEST: Final = 2**53 - 1
+"""The largest whole number of the schemas, which every language's JSON can hold."""
 _COMMAND_KEYS: Final = ("do", "advance_ms", "stall_ms")
 
 
@@ -125,9 +127,16 @@ def _text(value: Json, what: str) -> str:
 
 
 def _count(value: Json, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise MalformedError(f"{what} must be a whole number >= 0, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
+        raise MalformedError(f"{what} must be a whole number from 0 to {_LARGEST}, not {value!r}")
     return value
+
+
+def _feature(value: Json) -> Feature:
+    for feature in FEATURES:
+        if feature == value:
+            return feature
+    raise MalformedError(f"needs: unknown feature {value!r}")
 
 
 def _names(kind: type[Any], *more: str) -> frozenset[str]:
@@ -194,7 +203,7 @@ def _step(value: Json, at: int) -> ScenarioStep:
 def scenario_from_json(value: Json, source: str) -> Scenario:
     """Reads one scenario; `source` (a file's name) opens every error message.
 
-    Raises MalformedError naming the source and the field.
+    Raises MalformedError naming the source and the field, also for a value that is nested too deeply.
     """
     try:
         taken = _known(value, _names(Scenario), "scenario")
@@ -202,7 +211,7 @@ def scenario_from_json(value: Json, source: str) -> Scenario:
         scenario = Scenario(
             name=_text(taken["name"], "name"),
             rules=tuple(_text(rule, "rules") for rule in _list(taken["rules"], "rules")),
-            needs=tuple(_list(taken.get("needs", []), "needs")),
+            needs=tuple(_feature(name) for name in _list(taken.get("needs", []), "needs")),
             why=_text(taken["why"], "why"),
             config=config_from_json(taken.get("config", {})),
             steps=tuple(_step(step, at) for at, step in enumerate(_list(taken["steps"], "steps"))),
@@ -211,7 +220,7 @@ def scenario_from_json(value: Json, source: str) -> Scenario:
             ),
         )
         _check(scenario)
-    except MalformedError as error:
+    except (MalformedError, RecursionError) as error:
         raise MalformedError(f"{source}: {error}") from None
     return scenario
 
@@ -317,13 +326,21 @@ def scenario_to_json(scenario: Scenario) -> dict[str, Json]:
     }
 
 
+def read_json(text: str | bytes, source: str) -> Json:
+    """The value of a file's text; raises MalformedError naming the source, whatever is wrong with it."""
+
+    def refuse(name: str) -> Json:
+        raise ValueError(f"{name} is no number of JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError: ValueErrors
+        raise MalformedError(f"{source}: not JSON: {error}") from None
+
+
 def load_text(text: str, source: str) -> Scenario:
     """Reads a scenario from the text of its file; the file's name (without .json) must be the scenario's."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise MalformedError(f"{source}: not JSON: {error}") from None
-    scenario = scenario_from_json(value, source)
+    scenario = scenario_from_json(read_json(text, source), source)
     if source.removesuffix(".json") != scenario.name:
         raise MalformedError(f"{source}: name is {scenario.name!r}, but the file is named {source!r}")
     return scenario

@@ -8,7 +8,7 @@ whole milliseconds of virtual time. Operations carry `Raw` numbers, because a ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, TypeGuard, cast, get_args
 
@@ -355,6 +355,10 @@ def _is_int(value: Json) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_raw(value: Json) -> TypeGuard[Raw]:
+    return value is None or isinstance(value, int | float | str)
+
+
 def _need(condition: bool, what: str, name: str, value: Json) -> None:
     if not condition:
         raise MalformedError(f"{what}: {name} can't be {value!r}")
@@ -375,6 +379,8 @@ def config_from_json(value: Json) -> Config:
     unknown = sorted(set(taken) - known)
     if unknown:
         raise MalformedError(f"config has unknown keys: {', '.join(unknown)}")
+    for name, raw in taken.items():
+        _need(_is_raw(raw), "config", name, raw)
     return Config(**taken)
 
 
@@ -392,6 +398,24 @@ def operation_to_json(operation: Operation) -> dict[str, Json]:
     return out
 
 
+def _is_text(value: Json) -> bool:
+    return isinstance(value, str)
+
+
+_SHAPES: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "provider": _is_text,
+    "request": _is_text,
+    "conversation": lambda value: value is None or isinstance(value, str),
+    "path": lambda value: all(map(_is_text, value)),
+    "on": lambda value: value in get_args(HookPoint),
+    "do": lambda _: True,  # each of them was read
+    "throw": lambda value: isinstance(value, bool),
+    "times": lambda value: _is_int(value) and value >= 1,
+    "jump_ms": _is_int,
+}
+"""What the fields of an operation may be, as the schema says; all others are Raw, whose judge is the subject."""
+
+
 def operation_from_json(value: Json) -> Operation:
     """Reads one operation; raises MalformedError naming what is wrong."""
     taken = _object(value, "operation")
@@ -400,14 +424,13 @@ def operation_from_json(value: Json) -> Operation:
     if kind is None:
         raise MalformedError(f"unknown operation {name!r}")
     items = _take(kind, taken, f"operation {name!r}")
-    for key in ("provider", "request"):
-        if key in items:
-            _need(isinstance(items[key], str), f"operation {name!r}", key, items[key])
-    if "path" in items:
-        items["path"] = tuple(_array(items["path"], "acquire: path"))
-        _need(all(isinstance(each, str) for each in items["path"]), "acquire", "path", items["path"])
+    what = f"operation {name!r}"
     if kind is Hook:
         items["do"] = tuple(operation_from_json(inner) for inner in _array(items.get("do", ()), "hook: do"))
+    if "path" in items:
+        items["path"] = tuple(_array(items["path"], "acquire: path"))
+    for key, item in items.items():
+        _need(_SHAPES.get(key, _is_raw)(item), what, key, item)
     return kind(**items)
 
 
@@ -460,6 +483,8 @@ def event_from_json(value: Json) -> Event:
     for key in ("provider", "request", "op"):
         if key in items:
             _need(isinstance(items[key], str), what, key, items[key])
+    if "requested_ms" in items:
+        _need(_is_raw(items["requested_ms"]), what, "requested_ms", items["requested_ms"])
     for key in ("applied_ms", "index"):
         if key in items:
             _need(_is_int(items[key]), what, key, items[key])

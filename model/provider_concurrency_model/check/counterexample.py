@@ -31,6 +31,7 @@ from provider_concurrency_spec.scenarios import (
     Scenario,
     ScenarioStep,
     features_used,
+    read_json,
     scenario_from_json,
     scenario_to_json,
 )
@@ -246,11 +247,11 @@ def _write(path: Path, value: Json) -> None:
 def load(path: Path) -> Case:
     """The case of a counterexample's file, or of a scenario file; raises UnusableFileError."""
     try:
-        value: Json = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path.read_bytes(), str(path))
     except OSError as error:
         raise UnusableFileError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UnusableFileError(f"{path}: not JSON: {error}") from error
+    except MalformedError as error:
+        raise UnusableFileError(str(error)) from error
     if is_object(value) and "counterexample" in value:
         if value["counterexample"] != FORMAT:
             raise UnusableFileError(f"{path}: format {value['counterexample']!r}, this kit reads {FORMAT}")

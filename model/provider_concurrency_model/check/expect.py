@@ -62,7 +62,7 @@ def read_expectations(path: Path, *, any_spec: bool = False) -> Expectations:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnusableFileError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnusableFileError(f"{path}: not TOML: {error}") from error
     faults = apply_schema("expectation", value)
     if faults:
