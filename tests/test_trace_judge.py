@@ -240,6 +240,20 @@ GARBAGE = {
     "no request": (encode({"seq": 6, **RUN[6], "request": None}), "request can't be None"),
     "no prompt": (encode({"seq": 6, **RUN[6], "prompt_started_at": None}), "prompt_started_at can't be None"),
     "a prompt that is no number": (encode({"seq": 6, **RUN[6], "prompt_started_at": float("nan")}), "NaN"),
+    "a conversation that is a list": (
+        encode({"seq": 6, **RUN[6], "conversation": ["x"]}),
+        "conversation can't be ['x']",
+    ),
+    "a conversation that is an object": (encode({"seq": 6, **RUN[6], "conversation": {}}), "conversation can't be {}"),
+    "a conversation that is a number": (encode({"seq": 6, **RUN[6], "conversation": 5}), "conversation can't be 5"),
+    "a provider's event with a conversation": (
+        encode({"seq": 6, **RUN[9], "conversation": []}),
+        "conversation can't be",
+    ),
+    "a provider that is a list": (encode({"seq": 6, **RUN[6], "provider": ["p"]}), "provider can't be ['p']"),
+    "a request that is a list": (encode({"seq": 6, **RUN[6], "request": [1]}), "request can't be [1]"),
+    "a prompt that is an object": (encode({"seq": 6, **RUN[6], "prompt_started_at": {}}), "prompt_started_at can't be"),
+    "a time beyond all times": (encode({"seq": 6, **RUN[6], "t": 10**400}), "t is beyond"),
     "no post": (encode({"seq": 6, **RUN[6], "post": None}), "post.in_flight can't be None"),
     "a count that is true": (
         encode({"seq": 6, **RUN[6], "post": {"in_flight": True, "queued": 0}}),
@@ -248,6 +262,8 @@ GARBAGE = {
     "closed at a provider": (encode({"seq": 6, **RUN[22], "provider": "p"}), "provider can't be 'p'"),
     "a provider event without one": (encode({"seq": 6, **RUN[9], "provider": None}), "provider can't be None"),
     "a pause without a length": (encode({"seq": 6, **RUN[9], "applied": None}), "applied None"),
+    "a pause asked for beyond every float": (encode({"seq": 6, **RUN[9], "requested": 10**400}), "paused: requested 1"),
+    "a pause beyond all times": (encode({"seq": 6, **RUN[9], "applied": 10**400}), "paused: requested"),
     "a limit without its value": (
         encode({"seq": 6, **configured("limit_set", 6, 20, (2, 3))}),
         "lacks a field of its own",

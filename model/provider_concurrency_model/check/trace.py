@@ -13,6 +13,7 @@ Verdicts, by exit code:
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -201,16 +202,19 @@ def read_event(row: Mapping[str, Json]) -> EventFields:
     except (KeyError, TypeError):
         raise MalformedError(_find_fault(row)) from None
     provider, request, prompt = row.get("provider"), row.get("request"), row.get("prompt_started_at")
+    conversation = row.get("conversation")
     if (
         type(op) is not int
         or type(t_ns) is not int
         or type(in_flight) is not int
         or type(queued) is not int
+        or (type(conversation) is not str and conversation is not None)
+        or not -_LONGEST <= t_ns <= _LONGEST
         or type(provider) is not (str if event != "closed" else NoneType)
         or (type(request) is not int or type(prompt) not in _NUMBERS if event in _SLOT_KINDS else event not in _KINDS)
     ):
         raise MalformedError(_find_fault(row))
-    return event, op, t_ns, provider, request, row.get("conversation"), prompt, in_flight, queued, value
+    return event, op, t_ns, provider, request, conversation, prompt, in_flight, queued, value
 
 
 def _find_fault(row: Mapping[str, Json]) -> str:
@@ -226,6 +230,7 @@ def _find_fault(row: Mapping[str, Json]) -> str:
         ("post.in_flight", counts.get("in_flight"), _INT),
         ("post.queued", counts.get("queued"), _INT),
         ("provider", row.get("provider"), _NONE if event == "closed" else _STR),
+        ("conversation", row.get("conversation"), _TEXT_OR_NONE),
     ]
     if event in _SLOT_KINDS:
         wanted += [
@@ -235,6 +240,8 @@ def _find_fault(row: Mapping[str, Json]) -> str:
     for name, value, types in wanted:
         if type(value) not in types:
             return f"{event}: {name} can't be {value!r}"
+    if isinstance(t_ns := row.get("t"), int) and not -_LONGEST <= t_ns <= _LONGEST:
+        return f"{event}: t is beyond {_LONGEST} ns"
     return f"{event} lacks a field of its own, or it has the wrong type"
 
 
@@ -250,7 +257,11 @@ def _tell_gap(row: Mapping[str, Json], seq: int) -> str:
 
 def _read_pause(row: Mapping[str, Json]) -> object:
     requested, applied = row["requested"], row["applied"]
-    if type(applied) is not int or (requested is not None and type(requested) not in _NUMBERS):
+    if (
+        type(applied) is not int
+        or not 0 <= applied <= _LONGEST
+        or (requested is not None and (type(requested) not in _NUMBERS or not -_MOST <= requested <= _MOST))
+    ):
         raise MalformedError(f"paused: requested {requested!r}, applied {applied!r}")
     return requested, applied
 
@@ -258,7 +269,11 @@ def _read_pause(row: Mapping[str, Json]) -> object:
 _INT: Final = frozenset({int})
 _STR: Final = frozenset({str})
 _NONE: Final = frozenset({NoneType})
+_TEXT_OR_NONE: Final = _STR | _NONE
+_LONGEST: Final = 2**63
+"""Nanoseconds; nearly three centuries from the manager's beginning, and no float overflows."""
 _NUMBERS: Final = frozenset({int, float})
+_MOST: Final = sys.float_info.max
 _VALUES: Final[Mapping[str, Callable[[Mapping[str, Json]], object]]] = {
     "reclaimed": itemgetter("last_touch"),
     "paused": _read_pause,
