@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -138,6 +140,19 @@ def test_wat_5_every_reclaim_is_logged_as_a_warning(
         "provider 'p': reclaimed the slot of conversation 'c7', 5.750 s after its last touch; "
         "the upstream may still be serving it"
     )
+
+
+def test_wat_5_the_rules_example_is_what_is_logged(
+    make: Callable[..., World], caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = (Path(__file__).parents[1] / "spec" / "SPEC.md").read_text(encoding="utf-8")
+    example = re.search(r"^### WAT-5:.*?^\*Example\.\* `(.*?)`\.$", spec, re.MULTILINE | re.DOTALL)
+    world = make(slot_timeout=300, watchdog_interval=30)
+    world.pass_ms(28_800)
+    world.hold("umans", conversation_id="c9")
+    world.pass_ms(301_200)
+    assert example is not None
+    assert caplog.messages == [example[1]]
 
 
 def test_wat_1_in_order_of_providers_then_of_grants(make_watched: Callable[..., World]) -> None:
