@@ -44,6 +44,21 @@ def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
+def test_a_block_is_entered_once() -> None:
+    manager = ConcurrencyManager(limits={"p": 2}, release_cooldown=0)
+    block = manager.slot("p", timeout=1)
+    with block as held:
+        assert held.state is SlotState.HELD
+        with pytest.raises(RuntimeError, match=r"manager.slot\(\) returns can be entered only once"):
+            block.__enter__()
+        assert held.state is SlotState.HELD
+    assert held.state is SlotState.FREE
+    with pytest.raises(RuntimeError, match="entered only once"), block:
+        raise AssertionError("entered")
+    assert manager.get_status("p").in_flight == 0  # type: ignore[union-attr]
+    manager.close()
+
+
 def test_the_public_names_are_the_same() -> None:
     assert public(ConcurrencyManager) == public(LoopManager)
 

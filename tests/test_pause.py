@@ -187,3 +187,28 @@ def test_pau_1_paused_until_is_the_greatest_of_all(reports: list[tuple[float | N
             assert status is not None
             assert status.paused_for == pytest.approx(until - now, abs=1e-6)
             world.pass_ms(ms)
+
+
+class Broken(float):
+    """A number that can't be compared."""
+
+    def __lt__(self, other: object) -> bool:
+        raise KeyError("x")
+
+    __gt__ = __ge__ = __le__ = __lt__
+
+
+class Unequal(int):
+    """One that can't even be asked whether it is NaN."""
+
+    def __ne__(self, other: object) -> bool:
+        raise RuntimeError("no")
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize("value", [Broken(5), Unequal(5)], ids=["compared", "NaN"])
+def test_pau_2_a_number_that_cant_be_read_is_the_default_pause(value: float, make: Callable[..., World]) -> None:
+    world = make(default_pause=7)
+    world.manager.report_rate_limit("p", value)
+    assert world.status().paused_for == 7  # type: ignore[union-attr]

@@ -323,6 +323,14 @@ def test_per_5_what_can_be_understood_counts_and_is_saved_again(
     assert JsonFileStore(path).load() == Saved()
 
 
+def test_per_5_a_link_in_a_loop_cant_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "link.json"
+    path.symlink_to(path)
+    store = JsonFileStore(path)
+    with pytest.raises(OSError, match=path.name):
+        store.load()
+
+
 def test_per_5_a_file_that_cant_be_read_is_the_programs_to_handle(tmp_path: Path) -> None:
     keeper = Keeper(JsonFileStore(tmp_path))  # a directory
     manager = ConcurrencyManager(observer=keeper)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from provider_concurrency._tags import CANCELLED, HELD, NEW, QUEUED
 from provider_concurrency.loops import LoopShell, Waiter
-from provider_concurrency.slot import Slot
+from provider_concurrency.slot import ENTERED_TWICE, Slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
     check_callback,
@@ -51,7 +51,7 @@ class _SlotBlock(Slot):
 
     async def __aenter__(self) -> Slot:
         if self._state != NEW:
-            raise RuntimeError("what manager.slot() returns can be entered only once")
+            raise RuntimeError(ENTERED_TWICE)
         manager = self._manager
         if manager._take_now(self, self._provider_name, self._timeout):
             return self

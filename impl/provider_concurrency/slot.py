@@ -33,6 +33,8 @@ __all__ = ["Slot", "SlotState"]
 
 T = TypeVar("T")
 
+ENTERED_TWICE: Final = "what manager.slot() returns can be entered only once"
+
 
 class SlotState(enum.Enum):
     """Where a slot is in its life (SPEC.md, the slot table)."""

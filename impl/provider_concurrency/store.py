@@ -71,7 +71,8 @@ class JsonFileStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Nothing is read or written yet. A symbolic link is followed now; the directory must exist when saving."""
-        self._path = Path(path).resolve()
+        # Path.resolve raises a RuntimeError for links in a loop (before 3.13); reading it is then load's error.
+        self._path = Path(os.path.realpath(path))
 
     def load(self) -> Saved:
         """What the file says; empty without one. Raises OSError if it can't be read, or not be put aside."""

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import threading
 from _thread import allocate_lock
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from weakref import WeakSet, finalize, ref
@@ -29,13 +28,14 @@ from provider_concurrency.errors import ManagerClosedError, ProviderConcurrencyE
 from provider_concurrency.fork import forget_in_children
 from provider_concurrency.mending import mend
 from provider_concurrency.provider import Provider
-from provider_concurrency.slot import Slot
+from provider_concurrency.slot import ENTERED_TWICE, Slot
 from provider_concurrency.status import ProviderStatus, SlotInfo
 from provider_concurrency.surface import Surface
 from provider_concurrency.validation import check_callback, check_duration
 from provider_concurrency.wake import WakeThread
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
 __all__ = ["ConcurrencyManager"]
@@ -48,6 +48,25 @@ _CONCLUDE: Final = object()
 """The key of what a finaliser left to the thread that wakes."""
 _NEEDS_OPEN: Final = frozenset({"_ask", "_try", "_set_limit", "_set_cooldown", "_resume"})
 """The state changes that a closed manager refuses (CLO-2), and that no finaliser makes."""
+
+
+class _SlotBlock:
+    """What `manager.slot(...)` returns: the request begins and ends with the block (REL-1)."""
+
+    def __init__(self, acquire: Callable[[], Slot]) -> None:
+        self._acquire: Callable[[], Slot] | None = acquire
+
+    def __enter__(self) -> Slot:
+        acquire, self._acquire = self._acquire, None
+        if acquire is None:
+            raise RuntimeError(ENTERED_TWICE)
+        self._held = acquire()
+        return self._held
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._held.release()
 
 
 class ConcurrencyManager(Surface):
@@ -121,7 +140,6 @@ class ConcurrencyManager(Surface):
             self._take_back(slot)
             raise
 
-    @contextmanager
     def slot(
         self,
         provider: str,
@@ -130,19 +148,21 @@ class ConcurrencyManager(Surface):
         prompt_started_at: float | None = None,
         timeout: float | None = None,
         on_queued: Callable[[], object] | None = None,
-    ) -> Generator[Slot, None, None]:
-        """`with manager.slot(...) as slot`: acquire with the same arguments, release at the end of the block."""
-        held = self.acquire(
-            provider,
-            conversation_id=conversation_id,
-            prompt_started_at=prompt_started_at,
-            timeout=timeout,
-            on_queued=on_queued,
+    ) -> AbstractContextManager[Slot, None]:
+        """`with manager.slot(...) as slot`: acquire with the same arguments, release at the end of the block.
+
+        RuntimeError where it is entered a second time.
+        """
+        return _SlotBlock(
+            partial(
+                self.acquire,
+                provider,
+                conversation_id=conversation_id,
+                prompt_started_at=prompt_started_at,
+                timeout=timeout,
+                on_queued=on_queued,
+            )
         )
-        try:
-            yield held
-        finally:
-            held.release()
 
     def wait_closed(self, timeout: float | None = None) -> None:
         """Returns when the manager is closed and no slot is held any more (CLO-2).

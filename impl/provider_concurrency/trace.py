@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 if TYPE_CHECKING:
-    from provider_concurrency.manager import ConcurrencyManager
+    from provider_concurrency.surface import Surface
 
 __all__ = ["Recorder"]
 
@@ -36,7 +36,7 @@ class Recorder:
         self._seq = 0
         self._begun = False
 
-    def begin(self, manager: ConcurrencyManager) -> None:
+    def begin(self, manager: Surface) -> None:
         """Writes the header, with the manager's configuration; to be called before the manager is used."""
         self.write_header(manager.describe_settings())
 

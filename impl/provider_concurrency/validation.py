@@ -98,15 +98,18 @@ def check_nested(value: object) -> Literal["queue", "raise"]:
 def read_retry_after(value: object, cap_ns: int) -> tuple[float | None, int | None]:
     """What a 429 asked for, as (the number to report, nanoseconds or None for "use the default"); PAU-2.
 
-    Never raises: absent, NaN, negative, or no real number means the default. At most `cap_ns`, so that infinity
-    means the longest pause.
+    Never raises: absent, NaN, negative, or no real number means the default, and so does a subclass's number that
+    can't be read. At most `cap_ns`, so that infinity means the longest pause.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            return None, None
+        requested = None if value in (math.inf, -math.inf) else value
+        if value < 0:
+            return requested, None
+        return requested, cap_ns if value >= cap_ns / 1e9 else to_ns(value)
+    except Exception:  # noqa: BLE001 - a foreign class's arithmetic; a 429 must not be lost for it
         return None, None
-    requested = None if value in (math.inf, -math.inf) else value
-    if value < 0:
-        return requested, None
-    return requested, cap_ns if value >= cap_ns / 1e9 else to_ns(value)
 
 
 Clock = Callable[[], int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import assert_type
 
 import httpx2
@@ -22,6 +23,7 @@ from provider_concurrency.events import Event, tee, typed
 from provider_concurrency.extension import Host, HostLogger, activate
 from provider_concurrency.integrations.httpx2 import limited_client
 from provider_concurrency.testing import VirtualLoop
+from provider_concurrency.trace import Recorder
 
 
 def heard(event: Event) -> None:
@@ -80,6 +82,9 @@ assert_type(blocking.try_acquire("p"), Slot | None)
 assert_type(limited_client(manager, provider="p"), httpx2.AsyncClient)
 assert_type(limited_client(blocking, provider="p"), httpx2.Client)
 assert_type(limited_client(blocking, httpx2.Client(), acquire_timeout=1), httpx2.Client)
+
+Recorder(StringIO()).begin(manager)
+Recorder(StringIO()).begin(blocking)
 
 errors: list[type[ProviderConcurrencyError]] = [AcquireTimeoutError, ManagerClosedError, QueueFullError]
 as_timeout: type[TimeoutError] = AcquireTimeoutError
