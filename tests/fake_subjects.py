@@ -5,6 +5,7 @@ They say what the model says, so that the judge can be tested without any implem
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -199,6 +200,68 @@ class Raises(Faithful):
         if self.releases == 2:
             raise KeyError("slot 2")
         return system.run(state, command)
+
+
+class Exits(Faithful):
+    """Ends the interpreter, with the exit code of success."""
+
+    def handle(self, message: Message) -> Any:
+        if message["cmd"] == "advance":
+            raise SystemExit(0)
+        return super().handle(message)
+
+
+class ExitsAtHello(Faithful):
+    """The same before it has said a word."""
+
+    def handle(self, message: Message) -> Any:
+        raise SystemExit(0)
+
+
+class Abandons(Faithful):
+    """Raises what is no Exception either."""
+
+    def handle(self, message: Message) -> Any:
+        if message["cmd"] == "advance":
+            raise asyncio.CancelledError
+        return super().handle(message)
+
+
+class SaysNoJson(Faithful):
+    """Adds to its advances what no line could carry."""
+
+    def handle(self, message: Message) -> Any:
+        reply = super().handle(message)
+        return self.spoil(reply) if message["cmd"] == "advance" else reply
+
+    def spoil(self, reply: Message) -> Any:
+        return {**reply, "status": object()}
+
+
+class NestsTooDeep(SaysNoJson):
+    """An array of arrays of arrays."""
+
+    def spoil(self, reply: Message) -> Any:
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        return {**reply, "events": nested}
+
+
+class CountsTooFar(SaysNoJson):
+    """A number of more digits than Python reads or writes."""
+
+    def spoil(self, reply: Message) -> Any:
+        return {**reply, "status": [{**row, "paused_for_ms": 10**5000} for row in reply["status"]]}
+
+
+class ContainsItself(SaysNoJson):
+    """A reply that is one of its own events, twice, so that walking through it would never end."""
+
+    def spoil(self, reply: Message) -> Any:
+        reply["self"] = reply
+        reply["events"].append(reply)
+        return reply
 
 
 class TalksNonsense(Faithful):

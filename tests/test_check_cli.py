@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from provider_concurrency_model.check.judge import LEVELS
 from provider_concurrency_model.check.report import print_report
 from provider_concurrency_model.check.subject import InProcess, Session
 from provider_concurrency_model.check.verdict import LevelReport, RunReport, Verdict
+from provider_concurrency_spec import scenarios
 from provider_concurrency_spec.vocabulary import SPEC_VERSION
 
 GOOD = "fake_subjects:Faithful"
@@ -71,7 +73,9 @@ def test_levels_side_by_side() -> None:
     assert "CONFORMS" in result.output
 
 
-@pytest.mark.parametrize("subject", ["fake_subjects:OtherProtocol", "fake_subjects:Unmakeable"])
+@pytest.mark.parametrize(
+    "subject", ["fake_subjects:OtherProtocol", "fake_subjects:Unmakeable", "fake_subjects:ExitsAtHello"]
+)
 def test_levels_side_by_side_report_a_bad_subject(subject: str) -> None:
     assert run("check", "--level", "scenarios,random", "--subject", subject, "--jobs", "2").exit_code == 2
 
@@ -102,6 +106,61 @@ def test_wrong_usage_exits_2_and_names_the_argument(args: tuple[str, ...], told:
 @pytest.mark.parametrize("args", [("--seed", "one"), ("--runs", "0"), ("--colour", "red"), ("--budget", "-1")])
 def test_wrong_options_exit_2(args: tuple[str, ...]) -> None:
     assert run("check", *args).exit_code == 2
+
+
+@pytest.mark.parametrize("levels", ["scenarios", "scenarios,random"])
+@pytest.mark.parametrize("name", ["Exits", "Abandons"])
+def test_a_subject_that_ends_the_interpreter_is_no_success(levels: str, name: str, tmp_path: Path) -> None:
+    """Found: a subject's sys.exit(0) ended the kit with exit code 0, without a word or a report."""
+    reports = [tmp_path / "report.json", tmp_path / "junit.xml", tmp_path / "summary.md"]
+    files = [part for pair in zip(("--json", "--junit", "--markdown"), map(str, reports), strict=True) for part in pair]
+    result = run("check", "--level", levels, "--restarts", "1", "--subject", f"fake_subjects:{name}", *files)
+    assert result.exit_code == 1
+    assert "COUNTEREXAMPLE" in result.output.splitlines()[-1]
+    assert f"raised {'SystemExit: 0' if name == 'Exits' else 'CancelledError'}" in result.output
+    assert all(report.stat().st_size for report in reports)
+
+
+def test_a_replayed_subject_that_ends_the_interpreter_is_no_success() -> None:
+    scenario = Path(scenarios.__file__).parent / "scenarios" / "a-timeout-leaves-the-queue-on-its-tick.json"
+    result = run("replay", str(scenario), "--subject", "fake_subjects:Exits")
+    assert result.exit_code == 1
+    assert "COUNTEREXAMPLE" in result.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "content", ["raise SystemExit(0)", "class Port:\n    def __init__(self, **_): raise SystemExit(0)"]
+)
+@pytest.mark.parametrize("command", [("check", "--subject"), ("soak", "--seconds", "1", "--manager")])
+def test_what_ends_the_interpreter_before_it_is_asked_is_named(
+    command: tuple[str, ...], content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving.py").write_text(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    result = run(*command, "leaving:Port")
+    assert result.exit_code == 2
+    assert command[-1] in result.stderr
+    assert "SystemExit(0)" in result.stderr
+
+
+def test_a_user_may_interrupt_a_subject(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_self: object, _message: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fake_subjects.Exits.handle", interrupt)
+    assert run("check", "--level", "scenarios", "--subject", "fake_subjects:Exits").exit_code == 130
+
+
+@pytest.mark.parametrize("name", ["SaysNoJson", "NestsTooDeep", "CountsTooFar", "ContainsItself"])
+def test_a_reply_that_no_line_could_carry_is_named(name: str, tmp_path: Path) -> None:
+    """Found: a traceback, or no end. Over stdin and stdout the same is named, too."""
+    report = tmp_path / "report.json"
+    args = ("--level", "scenarios", "--restarts", "1", "--json", str(report), "--subject", f"fake_subjects:{name}")
+    result = run("check", *args)
+    assert result.exit_code == 1
+    assert "protocol: reply (not JSON)" in result.output
+    assert json.loads(report.read_text())["exit_code"] == 1
 
 
 def test_a_spent_budget_exits_3() -> None:

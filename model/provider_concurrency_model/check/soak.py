@@ -101,7 +101,9 @@ def run_soak(options: SoakOptions, tick: Callable[[float], None] = lambda _secon
             report.recorded = str(options.record)
         try:
             manager = factory(**SETTINGS, observer=Tee(*observers))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise SubjectError(f"--manager: {options.manager!r} can't be made: {error!r}") from error
         if recorder is not None:
             recorder.begin(manager)

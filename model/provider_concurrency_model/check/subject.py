@@ -19,6 +19,9 @@ from provider_concurrency_spec.vocabulary import FEATURES, PROTOCOL, SPEC_VERSIO
 
 Message: TypeAlias = dict[str, Json]
 
+_encode: Final = json.JSONEncoder(allow_nan=False).encode
+"""Finds what JSON hasn't: values that contain themselves, lie too deep, are too long or no JSON at all."""
+
 DEFAULT_SUBJECT: Final = "provider_concurrency.port:Port"
 
 
@@ -65,7 +68,9 @@ def load_dotted(dotted: str, argument: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise SubjectError(f"{argument}: can't import {module_name!r}: {error}") from error
-    except Exception as error:  # foreign code runs when it is imported, and may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # foreign code runs when it is imported, and may raise anything
         raise SubjectError(f"{argument}: importing {module_name!r} raised {error!r}") from error
     for name in attribute.split("."):
         try:
@@ -89,7 +94,9 @@ class InProcess:
     def _start(self) -> Callable[[Message], Json]:
         try:
             handle = self._make().handle
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise SubjectError(f"--subject: {self._label!r} gives no port with handle(message): {error!r}") from error
         if not callable(handle):
             raise SubjectError(f"--subject: {self._label!r} gives no port with handle(message): it isn't callable")
@@ -102,14 +109,24 @@ class InProcess:
         return self._label
 
     def converse(self, messages: Iterable[Message]) -> Generator[Json, None, None]:
-        """Hands each message over when its reply is wanted; a port that raises is replaced by a new one."""
+        """Hands each message over when its reply is wanted; a port that raises is replaced by a new one.
+
+        Whatever it raises is its fault, SystemExit too: the kit would end without a verdict, with the subject's exit
+        code. Only a KeyboardInterrupt is the user's. A reply that no line could carry is refused, as over stdio.
+        """
         handle = self._handle
         for message in messages:
             try:
                 reply = handle(message)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._handle = self._start()
                 raise SubjectBrokeError(f"raised {type(error).__name__}: {error}") from error
+            try:
+                _encode(reply)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise SubjectBrokeError("a reply that isn't JSON", fault="not JSON", remarks=(str(error),)) from error
             yield reply
 
     def close(self) -> None:
@@ -209,7 +226,7 @@ class Session:
         """Ends the subject. One that breaks while saying goodbye has been judged already: how it broke is returned."""
         try:
             self.subject.close()
-        except SubjectBrokeError as broke:
+        except (SubjectBrokeError, SubjectError) as broke:
             return str(broke)
         return None
 
