@@ -37,5 +37,26 @@ class ReclaimsNobody(ConcurrencyManager):
         super().__init__(**{**settings, "slot_timeout": None})
 
 
+class GrantsNobody(ConcurrencyManager):
+    """ADM-1: whoever asks waits."""
+
+    async def acquire(self, *_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+
+class Exits(ConcurrencyManager):
+    """Leaves the interpreter, as if all were well."""
+
+    def set_limit(self, provider: str, limit: int) -> None:
+        raise SystemExit(0)
+
+
+class Raises(ConcurrencyManager):
+    """Can't be asked for anything."""
+
+    async def acquire(self, *_: Any, **__: Any) -> Any:
+        raise KeyError("x")
+
+
 class Unmakeable:
     """Takes no keywords."""

@@ -76,6 +76,22 @@ def test_a_missing_watchdog_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(told.startswith("WAT-1") for told in report.violations)
 
 
+@realtime
+def test_a_manager_that_grants_nobody_ends_the_soak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provider_concurrency_model.check.soak._GRACE", 0.2)
+    report = soak("fake_managers:GrantsNobody")
+    assert report.verdict is Verdict.COUNTEREXAMPLE
+    assert any(told.startswith("ADM-1: of a provider with room") for told in report.violations), report.violations
+
+
+@realtime
+@pytest.mark.parametrize(("name", "error"), [("Exits", "SystemExit"), ("Raises", "KeyError")])
+def test_a_manager_that_breaks_the_soak_off_is_named(name: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provider_concurrency_model.check.soak._GRACE", 0.2)
+    with pytest.raises(SubjectError, match=rf"'fake_managers:{name}' broke the soak off: {error}"):
+        soak(f"fake_managers:{name}")
+
+
 @pytest.mark.parametrize(
     ("manager", "told"),
     [

@@ -109,7 +109,12 @@ def run_soak(options: SoakOptions, tick: Callable[[float], None] = lambda _secon
             recorder.begin(manager)
         started = time.monotonic()
         with _warnings_kept() as warnings:
-            asyncio.run(_soak(manager, options, report, tally, tick))
+            try:
+                asyncio.run(_soak(manager, options, report, tally, tick))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                raise SubjectError(f"--manager: {options.manager!r} broke the soak off: {error!r}") from error
         report.seconds = time.monotonic() - started
     _judge_events(report, tally, monitor)
     report.warnings = len(warnings)
@@ -204,7 +209,13 @@ async def _judge_close(load: Workload, report: SoakReport) -> None:
     """Closes a manager with slots held and cooling, a queue and a pause; afterwards no timer may be alive (CLO-1)."""
     manager = load.manager
     manager.set_limit("last", 2)
-    held: list[SlotLike] = [await manager.acquire("last") for _ in range(2)]
+    try:
+        async with asyncio.timeout(_GRACE):
+            held: list[SlotLike] = [await manager.acquire("last") for _ in range(2)]
+    except TimeoutError:
+        load.require(False, f"ADM-1: of a provider with room nobody had a slot within {_GRACE} s")
+        manager.close()
+        return
     waiting = [asyncio.create_task(manager.acquire("last", timeout=30.0)) for _ in range(3)]
     await asyncio.sleep(0)
     held[0].release()
