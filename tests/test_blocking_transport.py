@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import closing, suppress
 from contextvars import copy_context
@@ -247,6 +248,28 @@ def test_grd_3_a_forgotten_response_is_closed_by_its_finaliser_with_a_warning(li
         assert stage.bodies[0].closed == 1
 
     play(lib, scenario)
+
+
+@both
+def test_grd_3_httpx_leaves_a_forgotten_response_to_the_collector(lib: Lib) -> None:
+    def scenario(stage: Stage) -> None:
+        client = stage.client(lambda _: stage.answer(b"a", 5.0, b"b"))
+        gc.collect()
+        gc.disable()
+        try:
+            stage.open(client)
+            if lib.name != "httpx":
+                until(lambda: stage.held == 0)
+            assert stage.held == (1 if lib.name == "httpx" else 0)
+            gc.collect()
+            until(lambda: stage.held == 0)
+            assert stage.held == 0
+        finally:
+            gc.enable()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        play(lib, scenario)
 
 
 @pytest.mark.parametrize("lib", LIBS[:1])

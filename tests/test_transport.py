@@ -360,6 +360,27 @@ def test_grd_3_a_forgotten_response_is_closed_by_its_finaliser_with_a_warning(li
 
 
 @both
+def test_grd_3_httpx_leaves_a_forgotten_response_to_the_collector(lib: Lib) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client(lambda request: stage.answer(b"a", 5.0, b"b"))
+        gc.collect()
+        gc.disable()
+        try:
+            await stage.open(client)
+            await asyncio.sleep(0.001)
+            assert stage.held == (1 if lib.name == "httpx" else 0)
+            gc.collect()
+            await asyncio.sleep(0.001)
+            assert stage.held == 0
+        finally:
+            gc.enable()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        play(lib, scenario)
+
+
+@both
 @pytest.mark.filterwarnings("ignore:a stream of provider")
 def test_bug_33_the_closing_of_a_forgotten_response_is_kept_alive_and_leaves_nothing(lib: Lib) -> None:
     async def scenario(stage: Stage) -> None:
