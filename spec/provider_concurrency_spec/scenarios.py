@@ -90,6 +90,8 @@ class Scenario:
 
 _LARGEST: Final = 2**53 - 1
 """The largest whole number of the schemas, which every language's JSON can hold."""
+_DEEPEST: Final = 50
+"""Hooks in hooks; far from where a run of them would end in a RecursionError."""
 _COMMAND_KEYS: Final = ("do", "advance_ms", "stall_ms")
 
 
@@ -143,13 +145,18 @@ def _names(kind: type[Any], *more: str) -> frozenset[str]:
     return frozenset({*more, *(field.name for field in fields(kind))})
 
 
-def _operation(value: Json) -> Operation:
-    """One operation; the codec ignores unknown fields as ports do, a scenario refuses them as slips."""
+def _operation(value: Json, depth: int = 0) -> Operation:
+    """One operation; the codec ignores unknown fields as ports do, a scenario refuses them as slips.
+
+    `depth`: how many hooks it stands in.
+    """
     operation = operation_from_json(value)
     _known(value, _names(type(operation), "op"), f"operation {value['op']!r}")
     if isinstance(operation, Hook):
+        if depth == _DEEPEST:
+            raise MalformedError(f"hook: do is nested more than {_DEEPEST} deep")
         for inner in value.get("do", ()):
-            _operation(inner)
+            _operation(inner, depth + 1)
     return operation
 
 
