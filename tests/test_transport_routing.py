@@ -175,6 +175,8 @@ def test_htt_2_an_sdks_retry_keeps_the_prompt_time_of_its_first_attempt(lib: Lib
         ({"acquire_timeout": -1}, ValueError, "acquire_timeout must be >= 0"),
         ({"first_byte_timeout": 0}, ValueError, "first_byte_timeout must be > 0"),
         ({"first_byte_timeout": "1"}, TypeError, "first_byte_timeout must be a number"),
+        ({"keepalives_count": 5}, TypeError, "keepalives_count must be a bool, not 5"),
+        ({"abort_reclaimed": None}, TypeError, "abort_reclaimed must be a bool, not None"),
         ({"rate_limit_statuses": ["429"]}, TypeError, "rate_limit_statuses must be ints"),
         ({"classify": 1}, TypeError, "classify must be callable"),
         ({"retries": 3}, TypeError, "unknown options: retries"),

@@ -77,6 +77,13 @@ def check_conversation(value: object) -> str | None:
     return value
 
 
+def check_flag(name: str, value: object) -> bool:
+    """True or False, no stand-in for either."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, not {value!r}")
+    return value
+
+
 def check_callback(name: str, value: object) -> None:
     """Something that can be called, or nothing."""
     if value is not None and not callable(value):

@@ -17,7 +17,7 @@ from provider_concurrency.integrations._keepalive import KeepaliveFilter
 from provider_concurrency.integrations._routing import Headers, ProviderChoice, Request, Route, Router
 from provider_concurrency.integrations._sdk_errors import fit_sdk
 from provider_concurrency.retry_after import parse_retry_after
-from provider_concurrency.validation import check_callback, check_duration
+from provider_concurrency.validation import check_callback, check_duration, check_flag
 
 if TYPE_CHECKING:
     from provider_concurrency.lease import LeaseOptions
@@ -112,8 +112,8 @@ class SlotTransport(Generic[RequestT, ResponseT]):
         self._first_byte_timeout = options.get("first_byte_timeout")
         if self._first_byte_timeout is not None:
             check_duration("first_byte_timeout", self._first_byte_timeout, positive=True)
-        self._keepalives_count = options.get("keepalives_count", True)
-        self._abort_reclaimed = options.get("abort_reclaimed", True)
+        self._keepalives_count = check_flag("keepalives_count", options.get("keepalives_count", True))
+        self._abort_reclaimed = check_flag("abort_reclaimed", options.get("abort_reclaimed", True))
 
     def _lease_options(self, request: RequestT) -> LeaseOptions:
         """How a request's lease is."""
