@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -234,3 +236,14 @@ def test_bug_72_a_plain_with_on_slot_is_refused_with_a_hint(make: Callable[..., 
     with world.unchanged(), pytest.raises(TypeError, match=hint), world.manager.slot("p"):  # type: ignore[attr-defined]
         raise AssertionError("entered")
     assert world.manager.slot("p").__exit__(None, None, None) is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("reproduce", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_slot_cant_be_copied(make: Callable[..., World], reproduce: Callable[[object], object]) -> None:
+    world = make(release_cooldown=0)
+    slot = world.hold()
+    with pytest.raises(TypeError, match="a slot can't be copied"):
+        reproduce(slot)
+    assert world.figures() == (1, 0, 0, 0)
+    slot.release()
+    assert slot.state is SlotState.FREE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from _thread import get_ident
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex, TypeVar, overload
 
 from provider_concurrency._tags import (
     CANCELLED,
@@ -178,6 +178,10 @@ class Slot:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """For copy and pickle: the manager knows this slot only."""
+        raise TypeError("a slot can't be copied: its manager would not know the copy")
 
     def __repr__(self) -> str:
         return f"<Slot of {self._provider.name!r}: {_STATES[self._state].value}>"
