@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from provider_concurrency import ConcurrencyManager
@@ -37,25 +38,81 @@ class ReclaimsNobody(ConcurrencyManager):
         super().__init__(**{**settings, "slot_timeout": None})
 
 
-class GrantsNobody(ConcurrencyManager):
-    """ADM-1: whoever asks waits."""
+class NeverGrants(ConcurrencyManager):
+    """ADM-1: every acquire waits."""
 
     async def acquire(self, *_: Any, **__: Any) -> Any:
-        await asyncio.Event().wait()
+        await asyncio.sleep(1000)
+
+
+class NeverLetsGo(ConcurrencyManager):
+    """CAN-1: every acquire waits, whoever cancels it."""
+
+    async def acquire(self, *_: Any, **__: Any) -> Any:
+        while True:
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                continue
+
+
+class ForgetsTheLast(ConcurrencyManager):
+    """ADM-1: where the soak's end looks, every acquire waits."""
+
+    async def acquire(self, provider: str, **options: Any) -> Any:
+        if provider == "last":
+            await asyncio.sleep(1000)
+        return await super().acquire(provider, **options)
+
+
+class Raises(ConcurrencyManager):
+    """Every acquire raises."""
+
+    async def acquire(self, *_: Any, **__: Any) -> Any:
+        raise KeyError("slot")
+
+
+class RaisesAtStatus(ConcurrencyManager):
+    """Every status raises."""
+
+    def get_status(self, provider: str) -> Any:
+        raise ZeroDivisionError(provider)
+
+
+class Abandons(ConcurrencyManager):
+    """Every acquire is cancelled, by nobody."""
+
+    async def acquire(self, *_: Any, **__: Any) -> Any:
+        raise asyncio.CancelledError
 
 
 class Exits(ConcurrencyManager):
-    """Leaves the interpreter, as if all were well."""
+    """Ends the interpreter, with the exit code of success."""
 
     def set_limit(self, provider: str, limit: int) -> None:
         raise SystemExit(0)
 
 
-class Raises(ConcurrencyManager):
-    """Can't be asked for anything."""
+class ExitsLater(ConcurrencyManager):
+    """The same from a callback of the loop."""
 
-    async def acquire(self, *_: Any, **__: Any) -> Any:
-        raise KeyError("x")
+    def resume(self, provider: str) -> None:
+        asyncio.get_running_loop().call_soon(sys.exit, 0)
+
+
+class ShowsLittle(ConcurrencyManager):
+    """Its statuses lack nearly everything."""
+
+    def get_status(self, provider: str) -> Any:
+        return object()
+
+
+class Unfinished:
+    """Has one of the calls."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Unmakeable:

@@ -54,7 +54,13 @@ def main(
 
 @app.command()
 def soak(
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long requests are made; the end takes a second more.")],
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="How long requests are made; the end takes a second more, or twenty if somebody is left waiting.",
+        ),
+    ],
     seed: Annotated[int, typer.Option(help="Seed of the clients' choices.")] = 0,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the trace here (NDJSON).")] = None,
     manager: Annotated[

@@ -8,15 +8,17 @@ in the busiest state there is: nothing may be left of it in the loop's schedule.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from provider_concurrency_model.check.managers import (
     DEFAULT_MANAGER,
@@ -38,6 +40,10 @@ _CLIENTS: Final = 200
 _WIDE: Final = 64
 _GRACE: Final = 10.0
 """Seconds in which the last clients must be through; one that isn't has been forgotten (ADM-5)."""
+_MOMENT: Final = 1.0
+"""Seconds for what needs no waiting: a slot of an idle provider, the end of whoever was cancelled or rejected."""
+_KIT: Final = str(Path(__file__).parents[1])
+_CALLS: Final = tuple(name for name in vars(ManagerLike) if not name.startswith("_"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +111,47 @@ def run_soak(options: SoakOptions, tick: Callable[[float], None] = lambda _secon
             raise
         except BaseException as error:
             raise SubjectError(f"--manager: {options.manager!r} can't be made: {error!r}") from error
+        lacking = [name for name in _CALLS if not callable(getattr(manager, name, None))]
+        if lacking:
+            raise SubjectError(f"--manager: {options.manager!r} has no {', '.join(lacking)}")
         if recorder is not None:
             recorder.begin(manager)
         started = time.monotonic()
         with _warnings_kept() as warnings:
-            try:
-                asyncio.run(_soak(manager, options, report, tally, tick))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                raise SubjectError(f"--manager: {options.manager!r} broke the soak off: {error!r}") from error
+            _run(lambda: _soak(manager, options, report, tally, tick), report)
         report.seconds = time.monotonic() - started
     _judge_events(report, tally, monitor)
     report.warnings = len(warnings)
     if report.warnings < report.reclaims:
         report.violations.append(f"WAT-5: {report.reclaims} slots were reclaimed, {report.warnings} warnings logged")
     return report
+
+
+def _run(soak: Callable[[], Coroutine[Any, Any, None]], report: SoakReport) -> None:
+    """As asyncio.run, but ends whatever the manager does: raises, exits, or lets its tasks outlive their cancel."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(soak())
+    except (KeyboardInterrupt, SubjectError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it raises is a finding
+        report.violations.append(f"the manager raised {_blame(error, report.manager)}, and the soak ended")
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            with suppress(SystemExit):  # told already, or raised by whom nobody asks any more
+                loop.run_until_complete(asyncio.wait(left, timeout=_MOMENT))
+        loop.close()
+
+
+def _blame(error: BaseException, manager: str) -> str:
+    """What the manager raised. What was raised by the kit's own lines, for lack of a member say, is no verdict."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename.startswith(_KIT):
+        raise SubjectError(f"--manager: {manager!r} can't be soaked: {error!r}") from error
+    return repr(error)
 
 
 class _Keeper(logging.Handler):
@@ -159,10 +190,15 @@ async def _soak(
     manager: ManagerLike, options: SoakOptions, report: SoakReport, tally: Tally, tick: Callable[[float], None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    load = Workload(manager, random.Random(options.seed), loop.time() + options.seconds)
+    load = Workload(manager, random.Random(options.seed), loop.time() + options.seconds, report.violations)
     loop.set_exception_handler(lambda _loop, context: load.require(False, f"CAL-4: the loop was told: {context}"))
     homes = [name for name, share in PROVIDERS.items() for _ in range(-(-options.clients * share // 100))]
-    clients = [asyncio.create_task(load.live(name)) for name in homes[: options.clients]]
+    first = manager.acquire("first")
+    if not inspect.isawaitable(first):
+        told = f"acquire gives a {type(first).__name__}, which can't be awaited"
+        raise SubjectError(f"--manager: {options.manager!r} can't be soaked: {told}")
+    clients = [asyncio.create_task(load.release_once(first), name="first")]
+    clients += [asyncio.create_task(load.live(name), name=name) for name in homes[: options.clients]]
     started = loop.time()
     while (passed := loop.time() - started) < options.seconds:
         tick(passed)
@@ -171,27 +207,33 @@ async def _soak(
             load.check_rest(name)
     for name in PROVIDERS:
         report.providers[name] = {"highest_limit": load.ceilings[name].highest, "peak": tally.peaks.get(name, 0)}
-    await _let_finish(load, clients)
+    await _let_finish(load, clients, options.manager)
     await _judge_stuck(load)
     await _judge_close(load, report)
-    report.violations.extend(load.violations)
     report.rests, report.cancellations, report.timeouts = load.rests, load.cancellations, load.timeouts
 
 
-async def _let_finish(load: Workload, clients: list[asyncio.Task[None]]) -> None:
+async def _let_finish(load: Workload, clients: list[asyncio.Task[None]], manager: str) -> None:
     """With the limits opened the clients bring their last request to its end; whoever doesn't was forgotten."""
     for name in PROVIDERS:
         load.change_limit(name, _WIDE)
         load.manager.resume(name)
         load.check_rest(name)
     done, pending = await asyncio.wait(clients, timeout=_GRACE)
-    load.require(not pending, f"ADM-5: {len(pending)} clients still wait {_GRACE} s after the last request was made")
+    waiting = Counter(task.get_name() for task in pending)
+    who = ", ".join(f"{waiting[name]} at {name}" for name in sorted(waiting))
+    load.require(not pending, f"ADM-5: {len(pending)} clients still wait {_GRACE} s after the last request: {who}")
+    met: Counter[str] = Counter()
     for task in done:
-        error = task.exception()
-        load.require(error is None, f"a client met {error!r}")
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            met["a cancel that nobody asked for" if error is None else _blame(error, manager)] += 1
+    for told, times in met.items():
+        load.require(False, f"{times} clients met {told}")
     for task in pending:
         task.cancel()
-    await asyncio.gather(*pending, return_exceptions=True)
+    _, deaf = await asyncio.wait(pending, timeout=_MOMENT) if pending else (pending, pending)
+    load.require(not deaf, f"CAN-1: {len(deaf)} clients still wait {_MOMENT} s after they were cancelled")
 
 
 async def _judge_stuck(load: Workload) -> None:
@@ -209,13 +251,12 @@ async def _judge_close(load: Workload, report: SoakReport) -> None:
     """Closes a manager with slots held and cooling, a queue and a pause; afterwards no timer may be alive (CLO-1)."""
     manager = load.manager
     manager.set_limit("last", 2)
-    try:
-        async with asyncio.timeout(_GRACE):
-            held: list[SlotLike] = [await manager.acquire("last") for _ in range(2)]
-    except TimeoutError:
-        load.require(False, f"ADM-1: of a provider with room nobody had a slot within {_GRACE} s")
-        manager.close()
+    asked = [asyncio.create_task(manager.acquire("last")) for _ in range(2)]
+    _, late = await asyncio.wait(asked, timeout=_MOMENT)  # wait_for would wait on for who can't be cancelled
+    if late:
+        load.require(False, f"ADM-1: last is open and idle, but an acquire still waits after {_MOMENT} s")
         return
+    held: list[SlotLike] = [task.result() for task in asked]
     waiting = [asyncio.create_task(manager.acquire("last", timeout=30.0)) for _ in range(3)]
     await asyncio.sleep(0)
     held[0].release()
@@ -228,21 +269,30 @@ async def _judge_close(load: Workload, report: SoakReport) -> None:
     load.require(
         not report.timers_after_close, f"CLO-1: {report.timers_after_close} timers are alive right after close"
     )
-    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    _, forgotten = await asyncio.wait(waiting, timeout=_MOMENT)
+    for task in forgotten:
+        task.cancel()
+    load.require(not forgotten, f"CLO-1: {len(forgotten)} of {len(waiting)} still wait {_MOMENT} s after close")
+    outcomes = [task.exception() for task in waiting if task.done() and not task.cancelled()]
     rejected = sum(isinstance(outcome, RuntimeError) for outcome in outcomes)
     load.require(rejected == len(waiting), f"CLO-1: of {len(waiting)} waiters {rejected} were rejected: {outcomes!r}")
     for slot in held:
         slot.release()
     manager.report_rate_limit("last")
-    try:
-        await asyncio.wait_for(manager.wait_closed(), 1.0)
-    except TimeoutError:
-        load.require(False, "CLO-2: wait_closed doesn't return though no slot is held")
+    closing = asyncio.create_task(_wait_closed(manager))
+    await asyncio.wait([closing], timeout=_MOMENT)
+    load.require(closing.done(), "CLO-2: wait_closed doesn't return though no slot is held")
+    if closing.done():
+        closing.result()
     await asyncio.sleep(0)
     report.timers_after_close = _count_timers()
     load.require(not report.timers_after_close, f"CLO-1: {report.timers_after_close} timers are alive after close")
     rows = manager.get_status_all()
     load.require(not any(row.in_flight or row.queued for row in rows.values()), f"CLO-1: after the end: {rows!r}")
+
+
+async def _wait_closed(manager: ManagerLike) -> None:
+    await manager.wait_closed()
 
 
 def _count_timers() -> int | None:
@@ -258,7 +308,7 @@ def _judge_events(report: SoakReport, tally: Tally, monitor: Monitor) -> None:
     """Enters what the observers saw; the monitor's findings are violations."""
     report.events = tally.counts
     report.reclaims = tally.counts["reclaimed"]
-    for name in (*PROVIDERS, "last"):
+    for name in ("first", *PROVIDERS, "last"):
         entry = report.providers.setdefault(name, {})
         entry["grants"] = tally.grants[name]
         entry.setdefault("peak", tally.peaks.get(name, 0))

@@ -139,6 +139,10 @@ class Workload:
             await act(self, name)
             self.check_rest(name)
 
+    async def release_once(self, asked: Awaitable[SlotLike]) -> None:
+        """Somebody whose acquire was called before there were other clients."""
+        (await asked).release()
+
     async def _serve(self, name: str, seconds: float, timeout: float | None = None) -> None:
         """Waits for a slot and holds it."""
         prompt = self.rng.choice((None, float(self.rng.randrange(100))))
