@@ -31,6 +31,7 @@ class Scripted:
     """Answers everything with one reply, or breaks."""
 
     label = "scripted"
+    breaks = 0
 
     def __init__(self, reply: Any) -> None:
         self.reply = reply

@@ -74,6 +74,8 @@ def load_port(name: str) -> ModuleType:
 class Handler:
     """A port in this process."""
 
+    breaks = 0
+
     def __init__(self, label: str, port: Json) -> None:
         self.label = label
         self._port = port

@@ -113,6 +113,7 @@ FAULTS = {
     "disorder": ("out of order", ADVANCED, "the reply to a later message (+1) came first"),
     "shape": ("shape", -1, "status must be an array"),
     "array": ("shape", ADVANCED, "the reply is no object but of the type list"),
+    "null": ("shape", -1, "the reply is no object but of the type NoneType"),
     "lies": ("message", 1, "skipped for lack of 'touch'"),
     "gives_up": ("message", 2, "an error: TypeError"),
 }
@@ -220,6 +221,18 @@ def test_after_too_many_crashes_the_rest_is_undetermined() -> None:
     assert report.failed == 3
     assert report.undetermined is not None
     assert "the subject broke 3 times" in report.undetermined
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_port_that_breaks_in_what_nobody_wants_any_more_is_not_started_for_ever(restarts: int) -> None:
+    """Found: a port that answered null was started 116 times, whatever --restarts said."""
+    with opened(faulty("null")) as session:
+        report = run_level(session, "scenarios", Options(restarts=restarts))
+        assert isinstance(session.subject, Stdio)
+        assert session.subject.starts == restarts + 1
+    assert report.verdict is Verdict.COUNTEREXAMPLE
+    assert report.undetermined is not None
+    assert f"the subject broke {restarts + 1} times" in report.undetermined
 
 
 def test_a_port_that_is_another_one_after_its_restart(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ OF_WHAT_THEY_LACK: Final = frozenset({"ACC-3", "TIM-1", "TIM-2", "TIM-3", "TIM-4
 class Adapter:
     """A limiter's port as a subject."""
 
+    breaks = 0
+
     def __init__(self, port: LimiterPort[Any]) -> None:
         self.label = port.name
         self._port = port

@@ -204,6 +204,11 @@ def array(port: Port, message: Message) -> Iterator[str]:
     yield line_of([reply] if message["cmd"] == "advance" else reply)
 
 
+def null(port: Port, message: Message) -> Iterator[str]:
+    """Nothing but null, once it has said hello."""
+    return answer_well(port, message) if message["cmd"] == "hello" else iter([line_of(None)])
+
+
 def lies(port: Port, message: Message) -> Iterator[str]:
     """Declares `touch` and doesn't have it."""
     skip = {"id": message["id"], "skip": {"feature": "touch"}}
@@ -295,7 +300,7 @@ FAULTS: Final[dict[str, Answer]] = {
     answer.__name__.strip("_"): answer
     for answer in (
         crash, kill, hang, late, cut, stall, closes, garbage, nan, bytes_, split, joined, long, endless, wrong_id,
-        no_id, text_id, twice, disorder, shape, array, lies, gives_up, passes, unsettled, moody, dumb,
+        no_id, text_id, twice, disorder, shape, array, null, lies, gives_up, passes, unsettled, moody, dumb,
         chunks, chatty, warns, clings,
     )
 }  # fmt: skip

@@ -91,7 +91,7 @@ def run_level(session: Session, level: str, options: Options, tick: Tick = lambd
 def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelReport:
     cases = [case_of_scenario(scenario) for scenario in load_all()]
     report = LevelReport("scenarios", "examples", f"{len(cases)} scenario files of the specification")
-    broken = 0
+    before = session.subject.breaks
     for done, case in enumerate(cases):
         if options.is_spent:
             report.undetermined = f"the budget was spent after {done} of {len(cases)} scenarios"
@@ -101,8 +101,8 @@ def _run_scenarios(session: Session, options: Options, tick: Tick) -> LevelRepor
         report.results.append(result_of(case.name, outcome))
         if isinstance(outcome, Failed):
             report.counterexamples.append(_keep(session, outcome))
-            broken += outcome.is_broken
         tick(done + 1, len(cases))
+        broken = session.subject.breaks - before
         if broken > options.restarts and done + 1 < len(cases):
             report.undetermined = (
                 f"gave up after {done + 1} of {len(cases)} scenarios: the subject broke {broken} times"
@@ -121,7 +121,7 @@ def _run_realtime(session: Session, options: Options, tick: Tick) -> LevelReport
     scenarios, window_ms = load_all(), options.window_ms
     report = LevelReport(REALTIME, "real time", "")
     left_out: dict[str, list[str]] = {}
-    broken = 0
+    before = session.subject.breaks
     for done, scenario in enumerate(scenarios):
         tick(done, len(scenarios))
         if options.is_spent:
@@ -141,9 +141,9 @@ def _run_realtime(session: Session, options: Options, tick: Tick) -> LevelReport
         report.results.append(result_of(scenario.name, outcome))
         if isinstance(outcome, Failed):
             report.counterexamples.append(_keep(session, outcome))
-            broken += outcome.is_broken
         if is_repeated:
             report.notes.append(f"{scenario.name}: was late, and tried three times")
+        broken = session.subject.breaks - before
         if broken > options.restarts:
             report.undetermined = f"gave up after {done + 1} scenarios: the subject broke {broken} times"
             break

@@ -76,6 +76,8 @@ class Stdio:
         self._last_id = -1
         self.starts = 0
         """How often the command was started."""
+        self.breaks = 0
+        """How often it was ended before its time."""
 
     @property
     def label(self) -> str:
@@ -223,6 +225,7 @@ class Stdio:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            self.breaks += 1
             process.kill()
 
     def close(self) -> None:

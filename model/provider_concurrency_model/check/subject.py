@@ -47,6 +47,11 @@ class Subject(Protocol):
         """How the user named it; stands in reports and in the command that replays a counterexample."""
         ...
 
+    @property
+    def breaks(self) -> int:
+        """How often it broke, in a case or in what was left of one, so that it had to be made anew."""
+        ...
+
     def converse(self, messages: Iterable[Message]) -> Generator[Json, None, None]:
         """Yields one reply for each message, in order; raises SubjectBrokeError where none can come.
 
@@ -90,6 +95,8 @@ class InProcess:
         if not callable(self._make):
             raise SubjectError(f"--subject: {dotted!r} is not a class or factory of ports")
         self._handle: Callable[[Message], Json] = self._start()
+        self.breaks = 0
+        """How often it raised, or said what isn't JSON."""
 
     def _start(self) -> Callable[[Message], Json]:
         try:
@@ -121,11 +128,13 @@ class InProcess:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
+                self.breaks += 1
                 self._handle = self._start()
                 raise SubjectBrokeError(f"raised {type(error).__name__}: {error}") from error
             try:
                 _encode(reply)
             except (TypeError, ValueError, RecursionError) as error:
+                self.breaks += 1
                 raise SubjectBrokeError("a reply that isn't JSON", fault="not JSON", remarks=(str(error),)) from error
             yield reply
 
