@@ -345,8 +345,9 @@ def test_a_file_that_leaves_out_a_row_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_our_manager_passes_all_levels_over_stdio() -> None:
-    result = check("--", sys.executable, "-m", "provider_concurrency.port")
+def test_our_manager_passes_over_stdio() -> None:
+    """Three levels: all of them are run in process, by the same port."""
+    result = check("--level", "scenarios,two,random", "--", sys.executable, "-m", "provider_concurrency.port")
     assert result.exit_code == 0, result.output
     assert "the subject lacks" not in result.output
 

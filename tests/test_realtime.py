@@ -98,11 +98,11 @@ class Shifted(Ticking):
 
 
 class LateWithin(Shifted):
-    by_ms = WINDOW_MS
+    by_ms = WINDOW_MS - 1
 
 
 class TooLate(Shifted):
-    by_ms = WINDOW_MS + 1
+    by_ms = WINDOW_MS  # what is noticed only when the kit looks again, a window after it was due
 
 
 class Early(Shifted):

@@ -271,7 +271,7 @@ def _fit(raw: Json, wanted: Reply, window_ms: int) -> tuple[Json, bool]:
         times = due[replace(event, at_ms=0)]
         lateness = event.at_ms - times[0] if times else -1
         is_excusable = is_excusable and lateness >= 0
-        events.append(replace(event, at_ms=times.popleft()) if 0 <= lateness <= window_ms else event)
+        events.append(replace(event, at_ms=times.popleft()) if 0 <= lateness < window_ms else event)
     pauses = {row.provider: row.paused_for_ms for row in wanted.status}
     status = [
         replace(row, paused_for_ms=pause)
