@@ -353,6 +353,7 @@ def test_our_manager_passes_over_stdio() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_node_port_passes_all_levels() -> None:
     if NODE is None:
         pytest.skip("node isn't installed: the Node port can't be run")

@@ -23,7 +23,7 @@ from provider_concurrency_model.check.prove import ProofReport, run_proofs
 from provider_concurrency_model.check.z3_proofs import discharge, prove_theorems
 from provider_concurrency_model.kernel import Counts
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.exhaustive]
 
 z3: Any = pytest.importorskip("z3", reason="z3-solver isn't installed (extra prove)")
 

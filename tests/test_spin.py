@@ -22,7 +22,7 @@ from provider_concurrency_model.tickets import (
     make_state,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.exhaustive]
 
 MISSING = spin.missing_tool()
 needs_spin = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
