@@ -188,9 +188,9 @@ class World:
         return {
             name: (
                 p.limit, p.own_cooldown, p.cooldown, p.cap, p.paused_until, dict(p.held), p.reclaimed, p.queued,
-                [] if p.cooling is None else sorted([*p.cooling.run, *p.cooling.late], key=lambda e: e[:2]),
-                [] if p.queue is None else sorted(living(p.queue), key=lambda e: e[:2]),
-                [] if p.timeouts is None else sorted(living(p.timeouts), key=lambda e: e[:2]),
+                sorted((slot._key, slot._arrival, slot) for slot in p.cooling or ()),
+                sorted((slot._key, slot._arrival, slot) for slot in living(p.queue)),
+                sorted((slot._deadline, slot._arrival, slot) for slot in living(p.timeouts)),
                 {slot: (slot._state, slot._touched) for slot in p.held},
             )
             for name, p in manager._providers.items()
@@ -213,22 +213,22 @@ class World:
         assert self.auditor.wrong == []
         manager = self.manager
         for name, p in manager._providers.items():
-            cooling = [] if p.cooling is None else [*p.cooling.run, *p.cooling.late]
+            cooling = list(p.cooling or ())
             limit = p.limit if p.limit is not None else manager._settings.default_limit
-            waiting = [] if p.queue is None else living(p.queue)
-            timed = [] if p.timeouts is None else living(p.timeouts)
+            waiting, timed = living(p.queue), living(p.timeouts)
             in_flight = len(p.held) + len(cooling)
             assert p.in_flight == in_flight, name
-            assert p.reclaimed == sum(slot.reclaimed for _, _, slot in cooling), name
+            assert p.reclaimed == sum(slot.reclaimed for slot in cooling), name
             assert p.queued == len(waiting), f"{name}: dead entries are miscounted"
             assert p.queue is None or waiting, f"{name}: an empty queue is None"
             if p.timeouts is not None:
                 assert len(p.timeouts) == len(timed), f"{name}: dead timeouts are miscounted"
-            assert {s for _, _, s in timed} == {s for _, _, s in waiting if s._deadline is not None}, name
+            assert set(timed) == {slot for slot in waiting if slot._deadline is not None}, name
             is_room = p.paused_until is None and not manager._closed and (limit is None or in_flight < limit)
             assert (len(p.held) < p.cap) == is_room, f"{name}: room is computed wrongly (ADM-2)"
             assert not (waiting and is_room), f"{name}: a lost wake-up (ADM-5)"
-            deadlines = [at for at, _, _ in (*cooling, *timed)] + [p.paused_until] * (p.paused_until is not None)
+            deadlines = [*(slot._key for slot in cooling), *(slot._deadline for slot in timed)]
+            deadlines += [p.paused_until] * (p.paused_until is not None)
             if waiting and deadlines and manager._loop is not None and not manager._loop.is_closed():
                 assert p.timer is not None, f"{name}: nobody wakes the queue (TIM-2)"
                 assert p.timer_at <= max(min(deadlines), self.loop.time_ns()), f"{name}: the queue is woken late"
@@ -282,10 +282,10 @@ class World:
 
 
 def living(run: Any) -> list[Any]:
-    """A WaitingRun's entries whose slot is still queued."""
+    """A queue's slots that are still queued."""
     from provider_concurrency._tags import QUEUED
 
-    return [entry for entry in (*run.run, *run.late) if entry[2]._state == QUEUED]
+    return [slot for slot in run or () if slot._state == QUEUED]
 
 
 def drive(loop: VirtualLoop, between: Callable[[], None], seconds: float = 0.0) -> None:

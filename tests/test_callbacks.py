@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -540,20 +541,19 @@ def test_cal_4_a_broken_exception_handler_doesnt_stop_the_line(make_unwatched: C
     assert isinstance(world.manager, ConcurrencyManager)
 
 
-def test_cal_4_a_signal_between_two_deliveries_leaves_the_line_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cal_4_a_signal_between_two_deliveries_leaves_the_line_usable() -> None:
     """Python raises KeyboardInterrupt wherever it is; the next operation delivers what was left."""
-    from provider_concurrency.delivery import DeliveryLine
-
     heard: list[str] = []
     with World(watched=False, on_pause=lambda provider, _: heard.append(provider)) as world:
-        take, interrupts = DeliveryLine._take, [KeyboardInterrupt()]
+        interrupts = [KeyboardInterrupt()]
 
-        def interrupted(line: DeliveryLine) -> object:
-            if interrupts:
-                raise interrupts.pop()
-            return take(line)
+        class Line(deque[Any]):
+            def popleft(self) -> Any:
+                if interrupts:
+                    raise interrupts.pop()
+                return super().popleft()
 
-        monkeypatch.setattr(DeliveryLine, "_take", interrupted)
+        world.manager._line.waiting = Line()
         with pytest.raises(KeyboardInterrupt):
             world.manager.report_rate_limit("p", 1)
         assert heard == []

@@ -145,7 +145,7 @@ def request_of_victim(world: World) -> Slot | None:
     p = world.manager._providers.get("p")
     if p is None:
         return None
-    queued = [] if p.queue is None else [slot for _, _, slot in (*p.queue.run, *p.queue.late)]
+    queued = list(p.queue or ())
     undelivered = [slot for slot in p.held if slot._prompt == 2]
     for slot in (*undelivered, *queued):
         if slot._prompt == 2 and slot._state in UNDELIVERED:

@@ -49,12 +49,10 @@ def audit(stage: Stage) -> None:
     assert not manager._busy
     assert not manager._owns(manager)
     for p in manager._providers.values():
-        waiting = [] if p.queue is None else living(p.queue)
-        timed = [] if p.timeouts is None else living(p.timeouts)
-        cooling = [] if p.cooling is None else [entry[2] for entry in (*p.cooling.run, *p.cooling.late)]
+        waiting, timed, cooling = living(p.queue), living(p.timeouts), list(p.cooling or ())
         assert p.queued == len(waiting)
         assert p.queue is None or waiting
-        assert {entry[2] for entry in timed} == {entry[2] for entry in waiting if entry[2]._deadline is not None}
+        assert set(timed) == {slot for slot in waiting if slot._deadline is not None}
         assert p.timeouts is None or len(p.timeouts) == len(timed)
         assert all(slot._state in (HELD, HANDED) for slot in p.held)
         assert p.reclaimed == sum(slot.reclaimed for slot in cooling)

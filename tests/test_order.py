@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from provider_concurrency import SlotState
 from provider_concurrency._tags import CANCELLED, QUEUED
-from provider_concurrency.queue import SortedRun, WaitingRun
+from provider_concurrency.queue import SortedRun
 from support import World
 
 
@@ -128,8 +128,10 @@ def test_bug_21_wake_ups_are_as_many_as_grants(make: Callable[..., World]) -> No
 class Waiting:
     """Stands for a slot in a queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: float, arrival: int) -> None:
         self._state = QUEUED
+        self._key = key
+        self._arrival = arrival
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -141,33 +143,30 @@ class Waiting:
             st.tuples(st.just("leave"), st.integers(0, 200)),
         ),
         max_size=200,
-    )
+    ),
+    st.sampled_from([1, 7919]),
 )
-def test_the_queue_is_a_sorted_list(acts: list[tuple[str, int]]) -> None:
-    run: WaitingRun = WaitingRun()
-    plain: SortedRun = SortedRun()
-    expected: list[tuple[float, int, Waiting]] = []
-    for arrival, (act, number) in enumerate(acts):
+def test_the_queue_is_a_sorted_list(acts: list[tuple[str, int]], stride: int) -> None:
+    """Requests queue in order of their arrival numbers; slots begin to cool in any order of them."""
+    run = SortedRun()
+    expected: list[Waiting] = []
+    for number, (act, value) in enumerate(acts):
         if act == "push":
-            entry = (number, arrival, Waiting())
-            run.push(entry)  # type: ignore[arg-type]
-            plain.push(entry)  # type: ignore[arg-type]
-            expected.append(entry)
-            expected.sort(key=lambda e: e[:2])
+            slot = Waiting(value, number * stride % 10_007)
+            run.push(slot)  # type: ignore[arg-type]
+            expected.append(slot)
+            expected.sort(key=lambda slot: (slot._key, slot._arrival))
         elif act == "pop" and expected:
-            entry = expected.pop(0)
-            assert run.first() is entry
-            run.take_first()
-            entry[2]._state = CANCELLED
+            slot = expected.pop(0)
+            assert run.first() is slot
+            assert run.take_first() is slot
+            slot._state = CANCELLED
         elif act == "leave" and expected:
-            expected.pop(number % len(expected))[2]._state = CANCELLED
+            expected.pop(value % len(expected))._state = CANCELLED
             run.discard()
         assert len(run) == len(expected)
         assert run.first() is (expected[0] if expected else None)
-    for entry in sorted([*plain.run, *plain.late], key=lambda e: e[:2]):
-        assert plain.first() is entry
-        plain.take_first()
-    assert (len(plain), plain.first()) == (0, None)
+        assert {slot for slot in run if slot._state == QUEUED} == set(expected)
 
 
 @pytest.mark.parametrize("timeout", [None, 1000.0])

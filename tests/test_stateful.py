@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 )
 
 from provider_concurrency import ConcurrencyManager, Slot
-from provider_concurrency._tags import COOLING
+from provider_concurrency._tags import COOLING, QUEUED
 from provider_concurrency.provider import Provider
-from provider_concurrency.queue import WaitingRun
+from provider_concurrency.queue import SortedRun
 from support import MS, World
 
 CALM = settings(
@@ -291,8 +291,14 @@ def keep_timers(patch: pytest.MonkeyPatch) -> None:
 
 
 def serve_the_newest(patch: pytest.MonkeyPatch) -> None:
-    push = WaitingRun.push
-    patch.setattr(WaitingRun, "push", lambda run, entry: push(run, (-entry[0], entry[1], entry[2])))
+    push = SortedRun.push
+
+    def push_backwards(run: SortedRun, slot: Slot) -> None:
+        if slot._state == QUEUED:
+            slot._key = -slot._key
+        push(run, slot)
+
+    patch.setattr(SortedRun, "push", push_backwards)
 
 
 def admit_while_paused(patch: pytest.MonkeyPatch) -> None:

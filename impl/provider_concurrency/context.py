@@ -43,7 +43,7 @@ class Conversation:
         return self.prompt_started_at
 
 
-_current: Final[ContextVar[Conversation | None]] = ContextVar("provider_concurrency.conversation", default=None)
+current_block: Final[ContextVar[Conversation | None]] = ContextVar("provider_concurrency.conversation", default=None)
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def conversation(
     path: a request of the inner one that waits for a slot of the outer one is self-blocked (NST-1). Raises TypeError or
     ValueError, naming the argument.
     """
-    parent = _find_open(_current.get())
+    parent = _find_open(current_block.get())
     if parent is not None:
         parent.parent = _find_open(parent.parent)  # so that blocks that start each other for ever keep none of it
     current = Conversation(
@@ -66,22 +66,22 @@ def conversation(
         None if prompt_started_at is None else check_number("prompt_started_at", prompt_started_at),
         parent,
     )
-    token = _current.set(current)
+    token = current_block.set(current)
     try:
         yield current
     finally:
         current.is_over = True
-        _current.reset(token)
+        current_block.reset(token)
 
 
 def current_conversation() -> Conversation | None:
     """The innermost conversation of the running task, or None."""
-    return _current.get()
+    return current_block.get()
 
 
 def open_blocks() -> Iterator[Conversation]:
     """The path of the running task (NST-1): the blocks around it that haven't ended, the innermost one first."""
-    block = _find_open(_current.get())
+    block = _find_open(current_block.get())
     while block is not None:
         yield block
         block = _find_open(block.parent)

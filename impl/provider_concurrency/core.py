@@ -35,11 +35,12 @@ from provider_concurrency._tags import (
     REJECTED,
     TIMED_OUT,
 )
+from provider_concurrency.context import current_block
 from provider_concurrency.errors import AcquireTimeoutError, NestedAcquireError, QueueFullError, explain
 from provider_concurrency.nesting import count_queued, discount_queued, note_ancestors, would_deadlock
 from provider_concurrency.operation import Operations
 from provider_concurrency.provider import Provider
-from provider_concurrency.queue import SortedRun, WaitingRun
+from provider_concurrency.queue import SortedRun, Timeouts
 from provider_concurrency.settings import Settings
 from provider_concurrency.slot import Slot
 
@@ -63,6 +64,7 @@ class Core(Operations):
         self._interval = settings.watchdog_interval
         self._clock = settings.clock
         self._observer = settings.observer
+        self._may_refuse = settings.max_queued is not None or settings.nested == "raise"
         self._born = self._clock()  # the origin of the sweep grid and of the observer's times
         self._closed = False
         self._arrivals = 0  # arrival numbers given so far (ORD-1)
@@ -111,13 +113,13 @@ class Core(Operations):
         """Applies what is due, in order of deadline; ties: cooldown, pause, timeout (TIM-3). Returns the time."""
         now = self._clock()
         while p.due_at is not None and p.due_at <= now:
-            if p.cooling is not None and (entry := p.cooling.first()) is not None and entry[0] == p.due_at:
+            if p.cooling is not None and (slot := p.cooling.first()) is not None and slot._key == p.due_at:
                 self._recycle_due(p, now)
             elif p.paused_until == p.due_at:
                 self._end_pause(p, now)
-            elif p.timeouts and (entry := p.timeouts.first()):  # pragma: no branch - no other deadlines are left
-                self._leave_queue(p, entry[2], TIMED_OUT, "timed_out", now)
-                self._settle(entry[2])
+            elif p.timeouts and (slot := p.timeouts.first()):  # pragma: no branch - no other deadlines are left
+                self._leave_queue(p, slot, TIMED_OUT, "timed_out", now)
+                self._settle(slot)
         return now
 
     def _catch_up_and_rest(self, p: Provider) -> None:
@@ -135,10 +137,10 @@ class Core(Operations):
 
     def _admit(self, p: Provider, now: int) -> None:
         """The one admission step (ADM-2): while there is room, grant the head."""
-        while p.queue is not None and len(p.held) < p.cap:
-            slot = p.queue.take_first()[2]  # a queue without a living entry is None
+        while (queue := p.queue) is not None and len(p.held) < p.cap:
+            slot = queue.take_first()  # a queue without a living entry is None
             slot._state = HANDED
-            if slot._deadline is not None or p.enclosing is not None or not (p.queue.run or p.queue.late):
+            if slot._deadline is not None or p.enclosing is not None or not (queue.run or queue.late):
                 self._left_queue(p, slot)
             self._grant(p, slot, now)
             self._settle(slot)
@@ -161,21 +163,26 @@ class Core(Operations):
         try:
             if len(p.held) < p.cap:
                 self._grant(p, slot, now)
-            elif timeout == 0:
-                slot._state = TIMED_OUT
-                self._note("timed_out", p, slot, now)
-                raise explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
-            elif self._settings.max_queued is not None and p.queued >= self._settings.max_queued:
-                raise explain(QueueFullError, f"{p.queued} requests are queued already", p)
-            elif self._settings.nested == "raise" and would_deadlock(p, slot):
-                raise explain(NestedAcquireError, "its own ancestors hold every slot", p)
             else:
+                if timeout == 0 or self._may_refuse:
+                    self._refuse(p, slot, timeout, now)
                 self._enqueue(p, slot, None if timeout is None else now + timeout, now)
                 if on_queued is not None:
                     self._line.add(on_queued)
         finally:
             if p.due_at is not None or not p.held:
                 self._rest(p, now)
+
+    def _refuse(self, p: Provider, slot: Slot, timeout: int | None, now: int) -> None:
+        """Raises if a request that isn't granted at once may not queue either (CAN-3, ADM-7, NST-1)."""
+        if timeout == 0:
+            slot._state = TIMED_OUT
+            self._note("timed_out", p, slot, now)
+            raise explain(AcquireTimeoutError, "no slot was free at once (timeout 0)", p)
+        if self._settings.max_queued is not None and p.queued >= self._settings.max_queued:
+            raise explain(QueueFullError, f"{p.queued} requests are queued already", p)
+        if self._settings.nested == "raise" and would_deadlock(p, slot):
+            raise explain(NestedAcquireError, "its own ancestors hold every slot", p)
 
     def _try(self, slot: Slot, name: str) -> None:
         """A request that never queues: without room its slot is simply not granted (ADM-8)."""
@@ -189,19 +196,21 @@ class Core(Operations):
     def _enqueue(self, p: Provider, slot: Slot, deadline: int | None, now: int) -> None:
         """A request joins the queue in order of (prompt_started_at, arrival) (ORD-1)."""
         assert slot._prompt is not None, "a request that may queue has its prompt time"
-        slot._state = QUEUED
-        slot._queued_at = now
-        slot._deadline = deadline
         slot._waiter = self._make_waiter(slot)
-        note_ancestors(slot)
-        count_queued(p, slot)
+        slot._key = slot._prompt
+        slot._deadline = deadline
+        slot._touched = now
+        slot._state = QUEUED
+        if current_block.get() is not None:
+            note_ancestors(slot)
+            count_queued(p, slot)
         if p.queue is None:
-            p.queue = WaitingRun()
-        p.queue.push((slot._prompt, slot._arrival, slot))
+            p.queue = SortedRun()
+        p.queue.push(slot)
         if deadline is not None:
             if p.timeouts is None:
-                p.timeouts = WaitingRun()
-            p.timeouts.push((deadline, slot._arrival, slot))
+                p.timeouts = Timeouts()
+            p.timeouts.push(slot)
             if p.due_at is None or deadline < p.due_at:
                 p.due_at = deadline
         if self._observer is not None:
@@ -271,7 +280,10 @@ class Core(Operations):
         else:
             if p.cooling is None:
                 p.cooling = SortedRun()
-            p.cooling.push((now + p.cooldown, getattr(slot, "_arrival", None) or self._take_number(), slot))
+            if self._observer is None:  # a slot that was granted the short way has no number
+                slot._arrival = self._take_number()
+            slot._key = now + p.cooldown
+            p.cooling.push(slot)
             p.measure_room()
             p.measure_due()
 
@@ -281,13 +293,13 @@ class Core(Operations):
         if p.cooling is None:
             fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
             p.cooling = p.cooling or fresh
-        end = now + p.cooldown
-        self._arrivals += 1
-        entry, run = (end, self._arrivals, slot), p.cooling.run
-        if not run or end >= run[-1][0]:  # `push`, for what is in order unless the cooldown was shortened
-            run.append(entry)
+        slot._key = end = now + p.cooldown
+        self._arrivals = slot._arrival = self._arrivals + 1
+        run = p.cooling.run
+        if not run or end >= run[-1]._key:  # `push`, for what is in order unless the cooldown was shortened
+            run.append(slot)
         else:
-            p.cooling.push(entry)
+            p.cooling.push(slot)
         p.cap -= 1
         if p.due_at is None or end < p.due_at:
             p.due_at = end
@@ -298,15 +310,14 @@ class Core(Operations):
         """The cooldowns that are due before anything else is (REL-3, TIM-3); then one admission step for all."""
         other = p.next_other_deadline()
         bound = now if other is None else min(now, other)
-        if self._observer is None and p.cooling is not None:  # who would see that all of them go at once
-            for slot in p.cooling.take_due(bound):
-                if slot._state == COOLING:
-                    slot._state = FREE
-                else:
-                    self._recycle(p, slot, now)
-        while p.cooling and (entry := p.cooling.first()) is not None and entry[0] <= bound:
+        if self._observer is None and p.cooling is not None and not p.cooling.late:  # nobody sees each of them go
+            run = p.cooling.run
+            while run and (slot := run[0])._key <= bound and slot._state == COOLING:
+                slot._state = FREE
+                run.popleft()
+        while p.cooling and (due := p.cooling.first()) is not None and due._key <= bound:
             p.cooling.take_first()
-            self._recycle(p, entry[2], now)
+            self._recycle(p, due, now)
         p.measure_room()
         p.measure_due()
         self._admit(p, now)
@@ -463,11 +474,11 @@ class Core(Operations):
         self._disarm_sweep()
         for p in providers:
             p.paused_until = None
-            while p.queue is not None and (entry := p.queue.first()) is not None:
-                self._leave_queue(p, entry[2], REJECTED, "rejected", now)
-                self._settle(entry[2])
+            while p.queue is not None and (slot := p.queue.first()) is not None:
+                self._leave_queue(p, slot, REJECTED, "rejected", now)
+                self._settle(slot)
             while p.cooling:
-                self._recycle(p, p.cooling.take_first()[2], now)
+                self._recycle(p, p.cooling.take_first(), now)
             p.measure_room()
             p.measure_due()
             self._disarm(p)
@@ -488,8 +499,8 @@ class Core(Operations):
         for p in list(self._providers.values()):
             p.timer = None
             now = self._clock()
-            while p.queue is not None and (entry := p.queue.first()) is not None:
-                self._leave_queue(p, entry[2], CANCELLED, "cancelled", now)
+            while p.queue is not None and (queued := p.queue.first()) is not None:
+                self._leave_queue(p, queued, CANCELLED, "cancelled", now)
             for slot in [slot for slot in p.held if slot._state == HANDED]:
                 self._give_back(p, slot, now)
             self._rest(p, now)
@@ -502,8 +513,7 @@ class Core(Operations):
         self._line.forget()
         self._sweep_at = None
         for p in list(self._providers.values()):
-            entries = [entry for run in (p.cooling, p.queue) if run is not None for entry in (*run.run, *run.late)]
-            for slot in (*p.held, *(entry[2] for entry in entries)):
+            for slot in (*p.held, *(p.cooling or ()), *(p.queue or ())):
                 slot._state = _FORGOTTEN.get(slot._state, slot._state)
             self._disarm(p)
             p.held.clear()

@@ -26,12 +26,13 @@ Call = tuple[Callable[..., object], tuple[Any, ...]]
 class DeliveryLine:
     """The notifications that wait for delivery."""
 
-    __slots__ = ("_delivering", "_report", "waiting")
+    __slots__ = ("_delivering", "_left", "_report", "waiting")
 
     def __init__(self, report: Report) -> None:
         """`report` is told of each Exception that a callback raises."""
         self.waiting: deque[Call] = deque()
         self._delivering = False
+        self._left: int | None = None  # how many calls whoever delivers still makes; None: all
         self._report = report
 
     def add(self, callback: Callable[..., object], *args: Any) -> None:
@@ -40,12 +41,16 @@ class DeliveryLine:
 
     def deliver(self) -> None:
         """Makes the calls, unless a delivery is under way: that one will make them."""
-        if not self._begin():
+        if self._delivering:
             return
+        self._delivering = True
         interruption: BaseException | None = None
+        waiting = self.waiting
         try:
-            while (call := self._take()) is not None:
-                callback, args = call
+            while waiting and self._left != 0:
+                if self._left is not None:
+                    self._left -= 1
+                callback, args = waiting.popleft()
                 try:
                     try:
                         callback(*args)
@@ -53,25 +58,10 @@ class DeliveryLine:
                         self._report(error, callback)
                 except BaseException as error:  # noqa: BLE001 - raised below, once the line is empty
                     interruption = error
-        except BaseException:  # from between the calls
+        finally:  # also after an interrupt between two calls
             self._delivering = False
-            raise
         if interruption is not None:
             raise interruption
-
-    def _begin(self) -> bool:
-        """Whether there is something to deliver and nobody does yet."""
-        if self._delivering or not self.waiting:
-            return False
-        self._delivering = True
-        return True
-
-    def _take(self) -> Call | None:
-        """The next call; None: the line is empty and the delivery over."""
-        if self.waiting:
-            return self.waiting.popleft()
-        self._delivering = False
-        return None
 
     def forget(self) -> None:
         """Drops everything (a forked child, FRK-1)."""
@@ -87,9 +77,7 @@ class SharedDeliveryLine(DeliveryLine):
     turn is asked for, never waited for: a finaliser may come by while its own thread has it (FIN-1).
     """
 
-    __slots__ = ("_is_spared", "_left", "_start", "_turn")
-
-    _left: int | None  # how many calls whoever has the turn still makes; None: all
+    __slots__ = ("_is_spared", "_start", "_turn")
 
     def __init__(
         self,
@@ -145,13 +133,6 @@ class SharedDeliveryLine(DeliveryLine):
     def _deliver_now(self, left: int | None) -> None:
         self._left, self._delivering = left, False  # it may have been interrupted at its end
         super().deliver()
-
-    def _take(self) -> Call | None:
-        if self._left is not None:
-            self._left -= 1
-            if self._left < 0:
-                return None
-        return super()._take()
 
     def forget(self) -> None:
         """Drops everything; the turn may be a thread's that the child hasn't got (FRK-1)."""

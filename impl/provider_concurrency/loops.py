@@ -52,20 +52,58 @@ class LoopShell(Surface):
 
     _loop: asyncio.AbstractEventLoop | None
     _thread: int  # the loop's thread
+    _is_loop_closed: Callable[[], bool]  # of the loop that is served; without one: never
+    _resting_home: int  # what `_home` is while no operation runs
+    _is_concluding: bool  # somebody up the stack lets what was put off act
     _sweep_handle: asyncio.Handle | None
     _early: int  # timers in a row that found their deadline ahead
     _close_waiters: set[asyncio.Future[None]]
 
     def _set_up(self) -> None:
         self._serve(None)
+        self._resting_home = 0
+        self._is_concluding = False
         self._sweep_handle = None
         self._early = 0
         self._close_waiters = set()
         forget_in_children(self)
 
+    # -- one operation at a time ----------------------------------------------------------------------------------
+
+    def _operate(self, change: Callable[..., object], *args: Any) -> None:
+        if self._busy:
+            self._deferred.append((change, args))
+            return
+        self._busy = True
+        self._home = 0
+        self._op += 1
+        try:
+            if self._is_loop_closed():
+                self._lose_loop()
+            change(*args)
+        finally:
+            self._busy = False
+            self._home = self._resting_home
+            if self._deferred or self._line.waiting:
+                self._conclude()
+
+    def _conclude(self) -> None:
+        if self._busy or self._is_concluding:
+            return
+        self._is_concluding = True
+        try:
+            while self._deferred:
+                change, args = self._deferred.popleft()
+                self._operate(change, *args)
+        finally:
+            self._is_concluding = False
+        self._line.deliver()
+
     # -- waiters and callbacks ------------------------------------------------------------------------------------
 
     def _make_waiter(self, slot: Slot) -> object:
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("acquire: this manager serves another event loop, which is still open")
         waiter = Waiter(loop=self._loop)
         waiter.slot = slot
         return waiter
@@ -139,6 +177,7 @@ class LoopShell(Surface):
         self._disarm_sweep()
         self._serve(None)
         self._home = self._resting_home = 0
+        self._is_concluding = False
         self._close_waiters.clear()
         self._forget_slots()
 

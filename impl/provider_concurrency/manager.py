@@ -12,8 +12,8 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
-from provider_concurrency._tags import CANCELLED, HELD, NEW, QUEUED
-from provider_concurrency.loops import LoopShell, Waiter
+from provider_concurrency._tags import CANCELLED, HANDED, HELD, NEW, QUEUED
+from provider_concurrency.loops import LoopShell
 from provider_concurrency.slot import ENTERED_TWICE, Slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
@@ -30,12 +30,10 @@ __all__ = ["ConcurrencyManager"]
 _INF: Final = float("inf")
 
 
-def _are_plain(conversation: object, prompt: object, timeout: object) -> bool:
+def _are_plain(conversation: object, prompt: object) -> bool:
     """Whether a request's arguments are plainly legal; the judgement of the rest isn't urgent."""
-    return (
-        (conversation is None or conversation.__class__ is str)
-        and (prompt is None or (isinstance(prompt, float) and -_INF < prompt < _INF))
-        and (timeout is None or (isinstance(timeout, float) and 0.0 <= timeout <= MAX_SECONDS))
+    return (conversation is None or conversation.__class__ is str) and (
+        prompt is None or (isinstance(prompt, float) and -_INF < prompt < _INF)
     )
 
 
@@ -55,13 +53,15 @@ class _SlotBlock(Slot):
         manager = self._manager
         if manager._take_now(self, self._provider_name, self._timeout):
             return self
-        waiter = manager._ask_for(self, self._provider_name, self._timeout, self._on_queued)
-        if waiter is not None:
+        if manager._ask_for(self, self._provider_name, self._timeout, self._on_queued):
             try:
-                await waiter
+                await self._waiter  # type: ignore[misc] # `_make_waiter` made it
             except BaseException:
                 manager._cancel_request(self)
                 raise
+        if self._state == HANDED:
+            self._state = HELD
+            return self
         return manager._receive(self)
 
     async def __aexit__(
@@ -131,9 +131,10 @@ class ConcurrencyManager(LoopShell):
                 and self._observer is None
                 and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
                 and (
-                    (conversation_id is None and prompt_started_at is None and timeout is None)
-                    or _are_plain(conversation_id, prompt_started_at, timeout)
+                    (conversation_id is None and prompt_started_at is None)
+                    or _are_plain(conversation_id, prompt_started_at)
                 )
+                and (timeout is None or (timeout.__class__ is float and 0.0 <= timeout <= MAX_SECONDS))
             ):
                 slot._provider = p
                 slot._state = HELD
@@ -142,13 +143,15 @@ class ConcurrencyManager(LoopShell):
                 if len(p.held) <= p.cap:
                     return slot
                 del p.held[slot]
-        waiter = self._ask_for(slot, provider, timeout, on_queued)
-        if waiter is not None:
+        if self._ask_for(slot, provider, timeout, on_queued):
             try:
-                await waiter
+                await slot._waiter  # type: ignore[misc] # `_make_waiter` made it
             except BaseException:
                 self._cancel_request(slot)
                 raise
+        if slot._state == HANDED:
+            slot._state = HELD
+            return slot
         return self._receive(slot)
 
     def try_acquire(
@@ -212,9 +215,10 @@ class ConcurrencyManager(LoopShell):
             and self._observer is None
             and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
             and (
-                (slot.conversation_id is None and slot._prompt is None and timeout is None)
-                or _are_plain(slot.conversation_id, slot._prompt, timeout)
+                (slot.conversation_id is None and slot._prompt is None)
+                or _are_plain(slot.conversation_id, slot._prompt)
             )
+            and (timeout is None or (timeout.__class__ is float and 0.0 <= timeout <= MAX_SECONDS))
         ):
             slot._provider = p
             slot._state = HELD
@@ -227,8 +231,8 @@ class ConcurrencyManager(LoopShell):
 
     def _ask_for(
         self, slot: Slot, provider: str, timeout: float | None, on_queued: Callable[[], object] | None
-    ) -> Waiter | None:
-        """The long way into a request: judges and makes it. Returns what its caller is to await, if it queued."""
+    ) -> bool:
+        """The long way into a request: judges and makes it. Returns whether it queued and its caller is to wait."""
         self._prepare("acquire", slot, provider)
         ticks = None if timeout is None else check_duration("timeout", timeout)
         if on_queued is not None:
@@ -238,16 +242,16 @@ class ConcurrencyManager(LoopShell):
         except BaseException:
             self._cancel_request(slot)
             raise
-        return slot._waiter if slot._state == QUEUED else None  # type: ignore[return-value] # `_make_waiter` made it
+        return slot._state == QUEUED
 
     def _prepare(self, what: str, slot: Slot, provider: str) -> None:
         """Judges a request's arguments and the calling loop."""
         slot._state = NEW
-        if self._closed or provider.__class__ is not str or not _are_plain(slot.conversation_id, slot._prompt, None):
+        if self._closed or provider.__class__ is not str or not _are_plain(slot.conversation_id, slot._prompt):
             self._judge_request(what, slot, provider)
         if slot._prompt is None:
             slot._prompt = self._settings.wall_clock()
-        if self._busy or asyncio.get_running_loop() is not self._loop or get_ident() != self._thread:
+        if get_ident() != self._home or self._loop.is_closed():  # type: ignore[union-attr] # as in `_take_now`
             self._bind(what)
 
     def _receive(self, slot: Slot) -> Slot:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from provider_concurrency._tags import COOLING, FREE, FREE_RECLAIMED, HANDED, HELD, QUEUED, RECLAIMED
 from provider_concurrency.nesting import count_queued
-from provider_concurrency.queue import WaitingRun
+from provider_concurrency.queue import SortedRun, Timeouts
 from provider_concurrency.slot import Slot
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _slots_under_way(error: BaseException) -> list[Slot]:
     found: list[object] = []
     for frame, _ in walk_tb(error.__traceback__):
         values = frame.f_locals
-        found += [values.get("slot"), *(values.get("entry") or ())]
+        found += [values.get("slot"), values.get("queued")]
     return [slot for slot in found if isinstance(slot, Slot) and hasattr(slot, "_provider")]
 
 
@@ -59,19 +59,19 @@ def _tell(manager: Core, slot: Slot) -> None:
 
 def _mend_provider(p: Provider, between: list[Slot]) -> None:
     """`between`: requests on their way into the queue or out of it."""
-    waiting = [] if p.queue is None else [entry[2] for entry in (*p.queue.run, *p.queue.late)]
+    waiting = list(p.queue or ())
     waiting += [slot for slot in dict.fromkeys(between) if slot not in waiting and hasattr(slot, "_waiter")]
-    entries = [(slot._prompt or 0.0, slot._arrival, slot) for slot in waiting if slot._state == QUEUED]
     p.queue = p.timeouts = p.enclosing = None
-    for entry in sorted(entries):
-        slot = entry[2]
-        p.queue = p.queue or WaitingRun()
-        p.queue.push(entry)
+    for slot in sorted(
+        (slot for slot in waiting if slot._state == QUEUED), key=lambda slot: (slot._key, slot._arrival)
+    ):
+        p.queue = p.queue or SortedRun()
+        p.queue.push(slot)
         count_queued(p, slot)
         if slot._deadline is not None:
-            p.timeouts = p.timeouts or WaitingRun()
-            p.timeouts.push((slot._deadline, slot._arrival, slot))
-    cooling = [] if p.cooling is None else [entry[2] for entry in (*p.cooling.run, *p.cooling.late)]
+            p.timeouts = p.timeouts or Timeouts()
+            p.timeouts.push(slot)
+    cooling = list(p.cooling or ())
     for slot in list(p.held):
         if slot._state not in (HELD, HANDED):
             del p.held[slot]

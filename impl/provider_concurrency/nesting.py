@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from provider_concurrency.context import current_conversation, open_blocks
+from provider_concurrency.context import open_blocks
 
 if TYPE_CHECKING:
     from provider_concurrency.provider import Provider
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 def note_ancestors(slot: Slot) -> None:
     """Keeps with a request that queues who encloses it; to be called where its caller called acquire."""
-    if current_conversation() is None:
-        return
     path = [block.id for block in open_blocks()]
     if not path:
         return

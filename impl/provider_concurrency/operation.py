@@ -1,11 +1,13 @@
 """What an operation is: one complete state change, then its notifications (CAL-2).
 
 An operation that arrives while another one changes state (the garbage collector runs a finaliser, FIN-1), or from a
-foreign thread (THR-1), waits in `_deferred` and acts right after the running one.
+foreign thread (THR-1), waits in `_deferred` and acts right after the running one. What keeps two of them apart is the
+shell's: a loop has one thread, threads have a lock.
 """
 
 from __future__ import annotations
 
+import abc
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
@@ -26,18 +28,16 @@ class Operations(Shell):
         self._op = 0  # operations begun so far; the observer is told
         self._busy = False  # an operation is changing state
         self._home = 0  # the thread whose calls may take the short way past all this; 0: nobody's
-        self._resting_home = 0  # what `_home` is while no operation runs
-        self._is_loop_closed: Callable[[], bool] = bool  # of the loop that is served; without one: never
         self._deferred: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._line = DeliveryLine(self._report_failure)
 
+    @abc.abstractmethod
     def _operate(self, change: Callable[..., object], *args: Any) -> None:
         """One whole operation; what `change` raises passes through, its notifications are delivered all the same."""
-        try:
-            self._change(change, args)
-        finally:
-            if self._deferred or self._line.waiting:
-                self._conclude()
+
+    @abc.abstractmethod
+    def _conclude(self) -> None:
+        """What was put off acts, then the notifications are delivered."""
 
     def _run_anywhere(self, change: Callable[..., object], slot: Slot) -> None:
         """One whole operation, run by the owner's thread whoever asks (THR-1)."""
@@ -45,28 +45,3 @@ class Operations(Shell):
             self._operate(change, slot)
         else:
             self._hand_over(change, slot)
-
-    def _change(self, change: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """The state change, at once or, while another one runs, right after that."""
-        if self._busy:
-            self._deferred.append((change, args))
-            return
-        self._busy = True
-        self._home = 0
-        self._op += 1
-        try:
-            if self._is_loop_closed():
-                self._lose_loop()
-            change(*args)
-        finally:
-            self._busy = False
-            self._home = self._resting_home
-
-    def _conclude(self) -> None:
-        """What was put off acts, then the notifications are delivered."""
-        if self._busy:
-            return
-        while self._deferred:
-            change, args = self._deferred.popleft()
-            self._change(change, args)
-        self._line.deliver()

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from provider_concurrency.errors import UNLIMITED
-from provider_concurrency.queue import SortedRun, WaitingRun
+from provider_concurrency.queue import SortedRun, Timeouts
 
 if TYPE_CHECKING:
     from provider_concurrency.core import Core
@@ -33,9 +33,9 @@ class Provider:
         self.held: dict[Slot, int] = {}  # when it was granted (ns), in grant order
         self.cooling: SortedRun | None = None  # by end of cooldown (ns); cooling and reclaimed slots
         self.reclaimed = 0  # how many of those in `cooling` were reclaimed
-        self.queue: WaitingRun | None = None  # by (prompt_started_at, arrival); None: nobody is queued
+        self.queue: SortedRun | None = None  # by (prompt_started_at, arrival); None: nobody is queued
         self.enclosing: Counter[str] | None = None  # how many of the queued each conversation encloses (NST-1)
-        self.timeouts: WaitingRun | None = None  # by deadline (ns), those of the queued that have one
+        self.timeouts: Timeouts | None = None  # by deadline (ns), those of the queued that have one
         self.paused_until: int | None = None  # ns
         self.due_at: int | None = None  # the earliest deadline of all that (ns)
         self.timer: object = None  # the one alive timer, if any (TIM-4)
@@ -83,13 +83,14 @@ class Provider:
     def measure_due(self) -> None:
         """Computes `due_at`; to be called after every change of pause, cooldowns or timeouts."""
         self.due_at = self.next_other_deadline()
-        entry = self.cooling.first() if self.cooling is not None else None
-        if entry is not None and (self.due_at is None or entry[0] < self.due_at):
-            self.due_at = cast(int, entry[0])
+        slot = self.cooling.first() if self.cooling is not None else None
+        if slot is not None and (self.due_at is None or slot._key < self.due_at):
+            self.due_at = cast(int, slot._key)
 
     def next_other_deadline(self) -> int | None:
         """When its pause or a timeout is due next (ns), or None."""
-        entry = self.timeouts.first() if self.timeouts is not None else None
-        if entry is not None and (self.paused_until is None or entry[0] < self.paused_until):
-            return cast(int, entry[0])
+        slot = self.timeouts.first() if self.timeouts is not None else None
+        deadline = slot._deadline if slot is not None else None
+        if deadline is not None and (self.paused_until is None or deadline < self.paused_until):
+            return deadline
         return self.paused_until

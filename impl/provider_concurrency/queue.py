@@ -1,111 +1,107 @@
-"""Ordered entries that mostly arrive in order: the queue of requests, the cooldowns, the timeouts.
+"""Slots in an order that they mostly arrive in: the queue of requests, the cooldowns, the timeouts.
 
-An entry is a tuple (key, arrival number, slot), the arrival number unique, so that entries are totally ordered and
-a slot is never compared. What arrives in order goes to the end of a run (O(1)); a straggler goes to a heap
-(O(log n)); the first entry is the lesser of both heads.
+What arrives in order goes to the end of a run (O(1)); a straggler goes to a heap (O(log n)); the first one is the
+lesser of both heads. A slot's order is (`_key`, `_arrival`): while it is queued its key is its prompt time, while it
+cools the end of its cooldown in ns. So in the run the slot is its own entry; only a straggler needs one of its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from provider_concurrency._tags import QUEUED
 
 if TYPE_CHECKING:
     from provider_concurrency.slot import Slot
 
-Entry: TypeAlias = "tuple[float, int, Slot]"  # the key: a prompt time, or a deadline in ns
+Entry: TypeAlias = "tuple[float, int, Slot]"  # the key and the arrival number, unique, so that no slot is compared
+
+_FLOOR: Final = 32
 
 
 class SortedRun:
-    """Entries in order; every entry stays until it is popped."""
+    """Slots in order.
 
-    __slots__ = ("late", "run")
-
-    def __init__(self) -> None:
-        """Starts empty."""
-        self.run: deque[Entry] = deque()
-        self.late: list[Entry] = []
-
-    def __len__(self) -> int:
-        return len(self.run) + len(self.late)
-
-    def push(self, entry: Entry) -> None:
-        """Adds an entry."""
-        run = self.run
-        if not run or entry > run[-1]:
-            run.append(entry)
-        else:
-            heappush(self.late, entry)
-
-    def first(self) -> Entry | None:
-        """The least entry, or None."""
-        run, late = self.run, self.late
-        if not late:
-            return run[0] if run else None
-        return run[0] if run and run[0] < late[0] else late[0]
-
-    def take_first(self) -> Entry:
-        """Removes the least entry and returns it; there must be one."""
-        run, late = self.run, self.late
-        return run.popleft() if not late or (run and run[0] < late[0]) else heappop(late)
-
-    def take_due(self, bound: int) -> list[Slot]:
-        """Removes the entries whose key is at most `bound`, and returns their slots in order."""
-        due: list[Slot] = []
-        while self.late and (entry := self.first()) is not None and entry[0] <= bound:
-            due.append(self.take_first()[2])
-        if not self.late:
-            run = self.run
-            while run and run[0][0] <= bound:
-                due.append(run.popleft()[2])
-        return due
-
-
-class WaitingRun(SortedRun):
-    """Entries of queued slots: one whose slot is queued no longer is dead and is dropped in passing.
-
-    Whoever takes a slot out of the queue otherwise than by `take_first` calls `discard` once, after the slot's state
-    has changed. Dead entries never outnumber the living by more than the floor below, so memory follows the living, at
-    O(1) amortised a discard. The first entry is always alive, so that another thread may look at it (THR-1).
+    A queued one may leave otherwise than by `take_first`: it is dead then, and is dropped in passing. Whoever ends its
+    wait calls `discard` once, after the slot's state has changed. The dead never outnumber the living by more than the
+    floor above, so memory follows the living, at O(1) amortised a discard. The first one is always alive, so that
+    another thread may look at it (THR-1).
     """
 
-    __slots__ = ("dead",)
-
-    _FLOOR = 32
+    __slots__ = ("dead", "late", "run")
 
     def __init__(self) -> None:
         """Starts empty."""
-        super().__init__()
+        self.run: deque[Slot] = deque()
+        self.late: list[Entry] = []
         self.dead = 0
 
     def __len__(self) -> int:
         return len(self.run) + len(self.late) - self.dead
 
-    def take_first(self) -> Entry:
-        """Removes the least entry and returns it; there must be one."""
+    def __iter__(self) -> Iterator[Slot]:
+        """All that it keeps, the dead ones too, in no order."""
+        yield from self.run
+        for entry in self.late:
+            yield entry[2]
+
+    def push(self, slot: Slot) -> None:
+        """Adds a slot."""
+        run, key = self.run, slot._key
+        if not run or key > (last := run[-1]._key) or (key == last and slot._arrival > run[-1]._arrival):
+            run.append(slot)
+        else:
+            heappush(self.late, (key, slot._arrival, slot))
+
+    def first(self) -> Slot | None:
+        """The least slot, or None."""
         run, late = self.run, self.late
-        entry = run.popleft() if not late or (run and run[0] < late[0]) else heappop(late)
+        if not late:
+            return run[0] if run else None
+        return run[0] if run and (run[0]._key, run[0]._arrival) < late[0][:2] else late[0][2]
+
+    def take_first(self) -> Slot:
+        """Removes the least slot and returns it; there must be one."""
+        run, late = self.run, self.late
+        if not late or (run and ((key := run[0]._key) < late[0][0] or (key == late[0][0] and self.first() is run[0]))):
+            slot = run.popleft()
+        else:
+            slot = heappop(late)[2]
         if self.dead:
             self._drop_dead()
-        return entry
+        return slot
 
     def discard(self) -> None:
-        """One more entry is dead; sweeps them out when they outnumber the living."""
+        """One more slot is dead; sweeps them out when they outnumber the living."""
         self.dead += 1
-        if self.dead > self._FLOOR and self.dead * 2 > len(self.run) + len(self.late):
-            self.run = deque(entry for entry in self.run if entry[2]._state == QUEUED)
+        if self.dead > _FLOOR and self.dead * 2 > len(self.run) + len(self.late):
+            self.run = deque(slot for slot in self.run if slot._state == QUEUED)
             self.late = [entry for entry in self.late if entry[2]._state == QUEUED]
             heapify(self.late)
             self.dead = 0
         else:
             run, late = self.run, self.late
-            if (run and run[0][2]._state != QUEUED) or (late and late[0][2]._state != QUEUED):
+            if (run and run[0]._state != QUEUED) or (late and late[0][2]._state != QUEUED):
                 self._drop_dead()
 
     def _drop_dead(self) -> None:
-        while (entry := self.first()) is not None and entry[2]._state != QUEUED:
-            SortedRun.take_first(self)
+        while (slot := self.first()) is not None and slot._state != QUEUED:
             self.dead -= 1
+            if self.run and self.run[0] is slot:
+                self.run.popleft()
+            else:
+                heappop(self.late)
+
+
+class Timeouts(SortedRun):
+    """Queued slots in order of their deadlines, which are no keys of theirs: each is a straggler."""
+
+    __slots__ = ()
+
+    def push(self, slot: Slot) -> None:
+        """Adds a slot that has a deadline."""
+        assert slot._deadline is not None, "only a request with a timeout has a deadline"
+        heappush(self.late, (slot._deadline, slot._arrival, slot))

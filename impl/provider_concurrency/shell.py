@@ -40,7 +40,7 @@ class Shell(abc.ABC):
 
     @abc.abstractmethod
     def _make_waiter(self, slot: Slot) -> object:
-        """What the caller of a slot that queues will wait for."""
+        """What the caller of a slot that is about to queue will wait for; raises if it can't (LOP-1)."""
 
     @abc.abstractmethod
     def _settle(self, slot: Slot) -> None:
@@ -63,9 +63,5 @@ class Shell(abc.ABC):
         """Reports what a callback raised (CAL-4)."""
 
     @abc.abstractmethod
-    def _lose_loop(self) -> None:
-        """Called before a state change when the loop that was served has been closed (LOP-1)."""
-
-    @abc.abstractmethod
     def _measure_home(self) -> None:
-        """Called when a sweep was announced or the last one is over, and at close; sets `_resting_home`."""
+        """Called when a sweep was announced or the last one is over, and at close: who may take the short ways?"""

@@ -71,8 +71,8 @@ class Slot:
     dropped without a release is given back by the watchdog (FIN-1, WAT-1).
     """
 
-    __slots__ = ("_ancestors", "_arrival", "_deadline", "_on_reclaimed", "_prompt", "_provider", "_queued_at",
-                 "_state", "_touched", "_waiter", "conversation_id")  # fmt: skip
+    __slots__ = ("_ancestors", "_arrival", "_deadline", "_key", "_on_reclaimed", "_prompt", "_provider", "_state",
+                 "_touched", "_waiter", "conversation_id")  # fmt: skip
 
     # The manager builds slots attribute by attribute, not by __init__ (a seventh of an uncontended request); those that
     # only a queued request needs are not set on a slot that is granted at once, nor is its number where no observer
@@ -80,11 +80,11 @@ class Slot:
     _provider: Provider
     _state: int
     _arrival: int
-    _touched: int
+    _touched: int  # when it last showed life (ns): queued, was granted, was touched (WAT-2)
+    _key: float  # its place in a run (see queue.py)
     _prompt: float | None
     _waiter: object
     _ancestors: frozenset[str]  # the conversations around a request that queued, if there are any (NST-1)
-    _queued_at: int
     _deadline: int | None
     _on_reclaimed: Callable[[], object] | None  # told of a reclaim before the manager's own on_reclaim (GRD-4)
     conversation_id: str | None

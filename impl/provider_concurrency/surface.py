@@ -100,7 +100,7 @@ class Surface(Core):
             return slot
         if slot.reclaimed:  # swept before its caller ran; `with` refuses it
             return slot
-        waited = self._clock() - slot._queued_at
+        waited = self._clock() - slot._touched
         if slot._state == TIMED_OUT:
             raise explain(AcquireTimeoutError, f"no slot within {waited / 1e9:.3f} s", slot._provider, waited)
         raise explain(ManagerClosedError, "closed while the request was queued", slot._provider, waited)
@@ -202,11 +202,10 @@ class Surface(Core):
             age, idle = (now - granted_at) / 1e9, (now - slot._touched) / 1e9
             prompt = wall - age if slot._prompt is None else slot._prompt
             infos.append(SlotInfo(SlotState.HELD, slot.conversation_id, prompt, age, idle))
-        queue = p.queue
-        for prompt, _, slot in sorted([*queue.run, *queue.late]) if queue is not None else ():
-            if slot._state == QUEUED:
-                age = (now - slot._queued_at) / 1e9
-                infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, prompt, age, None))
+        waiting = [slot for slot in p.queue or () if slot._state == QUEUED]
+        for slot in sorted(waiting, key=lambda slot: (slot._key, slot._arrival)):
+            age = (now - slot._touched) / 1e9
+            infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, slot._key, age, None))
         return infos
 
     def _status(self, p: Provider) -> ProviderStatus:
@@ -221,7 +220,7 @@ class Surface(Core):
             cooling=p.in_flight - len(p.held) - p.reclaimed,
             reclaimed=p.reclaimed,
             queued=p.queued,
-            head_wait=(now - head[2]._queued_at) / 1e9 if head is not None else None,
+            head_wait=(now - head._touched) / 1e9 if head is not None else None,
             paused=paused_for is not None,
             paused_for=paused_for,
             paused_until=None if paused_for is None else self._settings.wall_clock() + paused_for,

@@ -207,7 +207,7 @@ class ConcurrencyManager(Surface):
         queue = slot._provider.queue
         if slot._state == HELD:  # interrupted on the way to its caller (CAN-2)
             slot._state = HANDED
-        if slot._state == QUEUED and (queue is None or slot not in [entry[2] for entry in (*queue.run, *queue.late)]):
+        if slot._state == QUEUED and slot not in (queue or ()):
             slot._state = CANCELLED  # interrupted on the way to the queue
         super()._withdraw(slot)
 
@@ -232,23 +232,38 @@ class ConcurrencyManager(Surface):
             if self._deferred or self._line.waiting:
                 self._conclude()
 
+    def _operate(self, change: Callable[..., object], *args: Any) -> None:
+        self._within(self._guard, change, args)
+
+    def _guard(self, change: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """A state change that leaves the books in order, even where it is interrupted."""
+        if change.__name__ in _NEEDS_OPEN:
+            if self._closed:  # since the call looked
+                raise ManagerClosedError("the manager is closed")
+            if self._busy:
+                raise RuntimeError("called while this thread is changing state (from a finaliser or a signal)")
+        is_nested = self._busy
+        try:
+            self._change(change, args)
+        except ProviderConcurrencyError:  # a refusal, which has changed nothing
+            raise
+        except BaseException as error:
+            if not is_nested:
+                self._busy = False
+                self._change(mend, (self, error))
+            raise
+
     def _change(self, change: Callable[..., object], args: tuple[Any, ...]) -> None:
-        with self._lock:
-            if change.__name__ in _NEEDS_OPEN:
-                if self._closed:  # since the call looked
-                    raise ManagerClosedError("the manager is closed")
-                if self._busy:
-                    raise RuntimeError("called while this thread is changing state (from a finaliser or a signal)")
-            is_nested = self._busy
-            try:
-                super()._change(change, args)
-            except ProviderConcurrencyError:  # a refusal, which has changed nothing
-                raise
-            except BaseException as error:
-                if not is_nested:
-                    self._busy = False
-                    super()._change(mend, (self, error))
-                raise
+        """A state change, at once or, while this thread makes another one, right after that."""
+        if self._busy:
+            self._deferred.append((change, args))
+            return
+        self._busy = True
+        self._op += 1
+        try:
+            change(*args)
+        finally:
+            self._busy = False
 
     def _conclude(self) -> None:
         if self._owns(self):
@@ -260,7 +275,7 @@ class ConcurrencyManager(Surface):
         with self._lock:
             while self._deferred:
                 change, args = self._deferred.popleft()
-                super()._change(change, args)
+                self._change(change, args)
         self._line.deliver()
 
     def _apply_due(self, p: Provider) -> None:
@@ -285,9 +300,6 @@ class ConcurrencyManager(Surface):
                 self._wakes.set(_CONCLUDE, 0.0, partial(_wake, self._self, _CONCLUDE))
             finally:
                 self._lock.release()
-
-    def _lose_loop(self) -> None:
-        """There is no loop that could have been closed."""
 
     def _measure_home(self) -> None:
         """Nobody takes the short way: every change needs the lock."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from provider_concurrency import Slot
 from provider_concurrency._tags import QUEUED
-from provider_concurrency.queue import WaitingRun
+from provider_concurrency.queue import SortedRun
 
 from .contended import random_ages, random_datetimes
 from .measure import Case, on_asyncio
@@ -135,24 +135,24 @@ class _Entry:
     prompt_started_at: datetime
 
 
-def _make_queued_slot() -> Slot:
-    slot = object.__new__(Slot)
+def _make_queued_slot(prompt: float, arrival: int) -> Slot:
+    slot = Slot()
     slot._state = QUEUED
+    slot._key = prompt
+    slot._arrival = arrival
     return slot
 
 
 def push_and_pop(operations: int, depth: int) -> float:
     """The manager's queue at a steady depth: CPU time per push and pop, random ages."""
     generator = random.Random(_SEED)
-    slots = [_make_queued_slot() for _ in range(depth + operations)]
-    queue = WaitingRun()
+    slots = [_make_queued_slot(generator.random(), arrival) for arrival in range(depth + operations)]
+    queue = SortedRun()
     for number in range(depth):
-        queue.push((generator.random(), number, slots[number]))
-    entries = [(generator.random(), depth + number, slots[depth + number]) for number in range(operations)]
+        queue.push(slots[number])
     start = thread_time_ns()
-    for entry in entries:
-        queue.push(entry)
-        queue.first()
+    for slot in slots[depth:]:
+        queue.push(slot)
         queue.take_first()
     cost = thread_time_ns() - start
     assert len(queue) == depth

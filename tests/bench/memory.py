@@ -40,6 +40,7 @@ def weighing() -> Iterator[_Weight]:
 
 async def _weigh_waiters(count: int, wait: Callable[[], Coroutine[Any, Any, object]]) -> float:
     """Bytes per waiting task, the task and its coroutine included."""
+    await asyncio.gather(*[asyncio.sleep(0) for _ in range(count)])  # asyncio's own table of tasks grows, once for all
     tasks: list[asyncio.Task[object]] = []
     with weighing() as weight:
         for _ in range(count):

@@ -28,7 +28,7 @@ ADMISSION: Final = (
     Fault(
         name="one grant an admission",
         file="impl/core.py", within="_admit",
-        find="while p.queue is not None and", put="if p.queue is not None and",
+        find="while (queue := p.queue) is not None and", put="if (queue := p.queue) is not None and",
         rule="ADM-5", source="bug report 35", layer="resize",
     ),
     Fault(
@@ -58,25 +58,25 @@ ADMISSION: Final = (
     Fault(
         name="the youngest prompt first",
         file="impl/core.py", within="_enqueue",
-        find="(slot._prompt, slot._arrival, slot)", put="(-slot._prompt, slot._arrival, slot)",
+        find="slot._key = slot._prompt", put="slot._key = -slot._prompt",
         rule="ORD-1", source="bug report 21", layer="settled",
     ),
     Fault(
         name="prompt times don't matter",
         file="impl/core.py", within="_enqueue",
-        find="(slot._prompt, slot._arrival, slot)", put="(0, slot._arrival, slot)",
+        find="slot._key = slot._prompt", put="slot._key = 0",
         rule="ORD-1", source="bug report 20", layer="settled",
     ),
     Fault(
         name="no tie-break by arrival",
-        file="impl/core.py", within="_enqueue",
-        find="(slot._prompt, slot._arrival, slot)", put="(slot._prompt, -slot._arrival, slot)",
+        file="impl/queue.py", within="SortedRun",
+        find="run.append(slot)", put="(run.appendleft if run and key == run[0]._key else run.append)(slot)",
         rule="ORD-1", source="incidents 60", layer="timed",
     ),
     Fault(
         name="a straggler goes to the end",
-        file="impl/queue.py", within="push",
-        find="if not run or entry > run[-1]:", put="if True:",
+        file="impl/queue.py", within="SortedRun",
+        find="if not run or key > (last := run[-1]._key) or", put="if True or",
         rule="ORD-1", source="bug report 19", layer="settled",
     ),
     Fault(
@@ -87,15 +87,15 @@ ADMISSION: Final = (
     ),
     Fault(
         name="a full queue takes one more",
-        file="impl/core.py", within="_ask",
+        file="impl/core.py", within="_refuse",
         find="p.queued >= self._settings.max_queued", put="p.queued > self._settings.max_queued",
         rule="ADM-7", source="incidents (c) 3", layer="resize",
     ),
     Fault(
         name="timeout 0 finds the queue full",
-        file="impl/core.py", within="_ask",
-        find="elif timeout == 0:",
-        put="elif timeout == 0 and (self._settings.max_queued is None or p.queued < self._settings.max_queued):",
+        file="impl/core.py", within="_refuse",
+        find="if timeout == 0:",
+        put="if timeout == 0 and (self._settings.max_queued is None or p.queued < self._settings.max_queued):",
         rule="ADM-7", source="incidents (c) 3", layer="scenario",
     ),
     Fault(

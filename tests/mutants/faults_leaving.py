@@ -23,8 +23,8 @@ LEAVING: Final = (
     Fault(
         name="cooldowns share one timer",
         file="impl/core.py", within="_cool",
-        find="p.cooling.push((now + p.cooldown,",
-        put="p.cooling.push((p.cooling.first()[0] if p.cooling else now + p.cooldown,",
+        find="slot._key = now + p.cooldown",
+        put="slot._key = p.cooling.first()._key if p.cooling else now + p.cooldown",
         rule="REL-3", source="incidents 28", layer="timed",
     ),
     Fault(
@@ -48,7 +48,7 @@ LEAVING: Final = (
     Fault(
         name="a tick too early",
         file="impl/core.py", within="_cool",
-        find="(now + p.cooldown,", put="(now + p.cooldown - 1_000_000,",
+        find="slot._key = now + p.cooldown", put="slot._key = now + p.cooldown - 1_000_000",
         rule="REL-3", source="own", layer="timed",
     ),
     Fault(
@@ -98,14 +98,14 @@ LEAVING: Final = (
         file="impl/core.py", within="_catch_up",
         find="self._recycle_due(p, now)",
         put="late = p.timeouts and p.timeouts.first(); self._recycle_due(p, now); "
-        'late and late[0] <= now and self._note("timed_out", p, late[2], now)',
+        'late and late._deadline <= now and self._note("timed_out", p, late, now)',
         rule="ACC-2", source="incidents 12", layer="late",
     ),
     Fault(
         name="patience goes before a cooldown that ends with it",
         file="impl/core.py", within="_catch_up",
-        find="entry[0] == p.due_at:",
-        put="entry[0] == p.due_at and (not p.timeouts or p.timeouts.first()[0] != p.due_at):",
+        find="slot._key == p.due_at:",
+        put="slot._key == p.due_at and (not p.timeouts or p.timeouts.first()._deadline != p.due_at):",
         rule="CAN-3", source="issue 3", layer="scenario",
     ),
     Fault(
@@ -117,19 +117,19 @@ LEAVING: Final = (
     Fault(
         name="a pause goes before a cooldown that ends with it",
         file="impl/core.py", within="_catch_up",
-        find="entry[0] == p.due_at:", put="entry[0] == p.due_at != p.paused_until:",
+        find="slot._key == p.due_at:", put="slot._key == p.due_at != p.paused_until:",
         rule="TIM-3", source="own", layer="monitor",
     ),
     Fault(
         name="a timeout doesn't end",
         file="impl/core.py", within="_enqueue",
-        find="p.timeouts.push((deadline,", put="p.timeouts.push((deadline + self._interval,",
+        find="p.due_at = deadline", put="p.due_at = deadline + self._interval",
         rule="CAN-3", source="bug report 65", layer="settled",
     ),
     Fault(
         name="a timed out request isn't told",
         file="impl/core.py", within="_catch_up",
-        find="                self._settle(entry[2])\n", put="",
+        find="                self._settle(slot)\n", put="",
         rule="CAN-3", source="bug report 60", layer="scenario",
     ),
     Fault(
@@ -153,7 +153,7 @@ LEAVING: Final = (
     Fault(
         name="unwatched, cooldowns go before an earlier patience",
         file="impl/core.py", within="_recycle_due",
-        find="take_due(bound)", put="take_due(now)",
+        find="(slot := run[0])._key <= bound", put="(slot := run[0])._key <= now",
         rule="TIM-3", source="own", layer="tests", tests=("mutants/test_killers.py",),
     ),
     Fault(

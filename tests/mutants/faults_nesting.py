@@ -52,7 +52,7 @@ NESTING: Final = (
     ),
     Fault(
         name="who would wait for itself queues",
-        file="impl/core.py", within="_ask",
+        file="impl/core.py", within="_refuse",
         find='self._settings.nested == "raise" and would_deadlock(p, slot)', put="False",
         rule="NST-1", source="own", layer="scenario",
     ),

@@ -71,7 +71,7 @@ TIME: Final = (
         name="waiting counts as silence",
         file="impl/core.py", within="_grant",
         find="slot._touched = p.held[slot] = now",
-        put='p.held[slot] = now; slot._touched = getattr(slot, "_queued_at", now)',
+        put='p.held[slot] = now; slot._touched = getattr(slot, "_touched", now)',
         rule="WAT-2", source="incidents (c) 3", layer="timed",
     ),
     Fault(
@@ -125,13 +125,13 @@ TIME: Final = (
     Fault(
         name="a grant made late is back-dated",
         file="impl/core.py", within="_recycle_due",
-        find="self._admit(p, now)", put="self._admit(p, entry[0] if entry else bound)",
+        find="self._admit(p, now)", put='self._admit(p, getattr(locals().get("due"), "_key", bound))',
         rule="TIM-2", source="issue 3", layer="late",
     ),
     Fault(
         name="the end of a cooldown is back-dated",
         file="impl/core.py", within="_recycle_due",
-        find="self._recycle(p, entry[2], now)", put="self._recycle(p, entry[2], entry[0])",
+        find="self._recycle(p, due, now)", put="self._recycle(p, due, due._key)",
         rule="TIM-2", source="own", layer="late",
     ),
     Fault(
@@ -167,7 +167,7 @@ TIME: Final = (
     Fault(
         name="close leaves the waiters waiting",
         file="impl/core.py", within="_close",
-        find="                self._settle(entry[2])\n", put="",
+        find="                self._settle(slot)\n", put="",
         rule="CLO-1", source="bug report 60", layer="settled",
     ),
     Fault(
@@ -216,7 +216,7 @@ TIME: Final = (
     Fault(
         name="delivery nests",
         file="impl/delivery.py",
-        find="if self._delivering or not self.waiting:", put="if not self.waiting:",
+        find="if self._delivering:", put="if False:",
         rule="CAL-2", source="bug report 81", layer="scenario",
     ),
     Fault(

@@ -75,15 +75,15 @@ WORDS: Final = (
     ),
     Fault(
         name="a full queue drops its head",
-        file="impl/core.py", within="_ask",
+        file="impl/core.py", within="_refuse",
         find="raise explain(QueueFullError",
-        put="p.queue and self._cancel_request(p.queue.first()[2]); raise explain(QueueFullError",
+        put="p.queue and self._cancel_request(p.queue.first()); raise explain(QueueFullError",
         rule="ADM-7", source="incidents (c) 3", layer="resize",
     ),
     Fault(
         name="timeout 0 waits a turn",
         file="impl/core.py", within="_ask",
-        find="elif timeout == 0:", put="elif timeout == 0 and self._settings.max_queued is not None:",
+        find="if timeout == 0 or self._may_refuse:", put="if self._may_refuse:",
         rule="CAN-3", source="incidents (c) 3", layer="settled",
     ),
     Fault(

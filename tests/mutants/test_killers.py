@@ -10,8 +10,8 @@ from threading import Thread, get_ident
 import pytest
 
 from provider_concurrency import AcquireTimeoutError, ConcurrencyManager, Slot
-from provider_concurrency._tags import CANCELLED, HANDED, HELD, QUEUED
-from provider_concurrency.queue import Entry, SortedRun, WaitingRun
+from provider_concurrency._tags import CANCELLED, COOLING, HANDED, HELD, QUEUED
+from provider_concurrency.queue import SortedRun
 from provider_concurrency.slot import SlotState
 from provider_concurrency.testing import VirtualLoop
 from support import MS, World
@@ -421,22 +421,32 @@ def test_clo_1_what_is_due_goes_before_the_close(make: Callable[..., World]) -> 
     assert waiter.result().state is SlotState.HELD
 
 
+def make_slot(key: float, arrival: int) -> Slot:
+    """One that is queued."""
+    slot = Slot()
+    slot._state, slot._key, slot._arrival = QUEUED, key, arrival
+    return slot
+
+
+def order(slot: Slot) -> tuple[float, int]:
+    """Its place in a run."""
+    return slot._key, slot._arrival
+
+
 @pytest.mark.parametrize("seed", range(40))
-def test_ord_1_a_waiting_run_is_a_sorted_list_of_the_living(seed: int) -> None:
+def test_ord_1_a_run_is_a_sorted_list_of_the_living(seed: int) -> None:
     """Whatever comes in order or late and leaves by the front or from the middle; and the dead take no more room."""
     chance = Random(seed)
-    run, living = WaitingRun(), list[Entry]()
+    run, living = SortedRun(), list[Slot]()
     for number in range(1, 400):
-        slot = Slot()
-        slot._state = QUEUED
-        entry = (chance.choice([number, number, chance.randrange(400)]), number, slot)
-        run.push(entry)
-        insort(living, entry)
+        slot = make_slot(chance.choice([number, number, chance.randrange(400)]), number)
+        run.push(slot)
+        insort(living, slot, key=order)
         for _ in range(90 if number % 100 == 0 else int(chance.random() < seed / 80)):
             if living:
                 assert run.take_first() is living.pop(0)
         if len(living) > 1 and chance.random() < 0.4:
-            living.pop(chance.randrange(len(living)))[2]._state = chance.choice([HELD, HANDED, CANCELLED])
+            living.pop(chance.randrange(len(living)))._state = chance.choice([HELD, HANDED, CANCELLED])
             run.discard()
         assert run.first() is (living[0] if living else None)
         assert len(run) == len(living)
@@ -445,50 +455,46 @@ def test_ord_1_a_waiting_run_is_a_sorted_list_of_the_living(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rel_3_what_is_due_is_taken_in_order(seed: int) -> None:
+def test_rel_3_what_cools_is_taken_in_order(seed: int) -> None:
+    """By the end of its cooldown, then by arrival, in whatever order the slots were released."""
     chance = Random(seed)
-    run, rest = SortedRun(), list[Entry]()
-    for number in range(1, 200):
-        entry = (number + chance.choice([0, 0, 0, chance.randrange(50)]), number, Slot())
-        run.push(entry)
-        insort(rest, entry)
-        bound = number - chance.randrange(5, 30)
-        due = [slot for end, _, slot in rest if end <= bound]
-        del rest[: len(due)]
-        assert run.take_due(bound) == due
+    run, rest = SortedRun(), list[Slot]()
+    arrivals = chance.sample(range(1000), 200)
+    for number, arrival in enumerate(arrivals):
+        slot = make_slot(number // 3 + chance.choice([0, 0, 0, chance.randrange(50)]), arrival)
+        slot._state = COOLING
+        run.push(slot)
+        insort(rest, slot, key=order)
+        while rest and rest[0]._key <= number // 3 - 5:
+            assert run.first() is rest[0]
+            assert run.take_first() is rest.pop(0)
         assert len(run) == len(rest)
 
 
 def test_the_dead_are_swept_out_when_they_outnumber_the_living_and_not_before() -> None:
-    """That is what makes a discard cheap: each sweep is paid for by as many discards as it looks at entries, about."""
-    run, entries = WaitingRun(), list[Entry]()
-    for number in (*range(1, 701), *range(-300, 0)):
-        slot = Slot()
-        slot._state = QUEUED
-        entries.append((number, number, slot))
-        run.push(entries[-1])
+    """That is what makes a discard cheap: each sweep is paid for by as many discards as it looks at slots, about."""
+    run, slots = SortedRun(), [make_slot(number, number) for number in (*range(1, 701), *range(-300, 0))]
+    for slot in slots:
+        run.push(slot)
     in_order = run.run
-    for dead, (_, _, slot) in enumerate(entries[100:600], 1):
+    for dead, slot in enumerate(slots[100:600], 1):
         slot._state = HELD
         run.discard()
         assert (run.dead, run.run is in_order) == (dead, True)
-    entries[0][2]._state = HELD
+    slots[0]._state = HELD
     run.discard()
     assert (run.dead, len(run.run), len(run.late)) == (0, 199, 300)
 
 
 def test_a_run_may_be_swept_empty_beside_stragglers() -> None:
-    run, entries = WaitingRun(), list[Entry]()
-    for number in (*range(1, 34), -3, -2, -1):
-        slot = Slot()
-        slot._state = QUEUED
-        entries.append((number, number, slot))
-        run.push(entries[-1])
-    for _, _, slot in entries[:33]:
+    run, slots = SortedRun(), [make_slot(number, number) for number in (*range(1, 34), -3, -2, -1)]
+    for slot in slots:
+        run.push(slot)
+    for slot in slots[:33]:
         slot._state = CANCELLED
         run.discard()
     assert (len(run.run), len(run.late), run.dead) == (0, 3, 0)
-    entries[-1][2]._state = CANCELLED
+    slots[-1]._state = CANCELLED
     run.discard()
-    assert run.first() is entries[33]
+    assert run.first() is slots[33]
     assert len(run) == 2
