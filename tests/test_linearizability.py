@@ -291,8 +291,11 @@ def test_concurrent_histories_are_linearizable() -> None:
 class Unlocked(ConcurrencyManager):
     """A fault: state changes take no lock, and others get their chance in the middle of a grant."""
 
-    def _change(self, change: Callable[..., object], args: tuple[Any, ...]) -> None:
-        change(*args)
+    def _operate(self, change: Callable[..., object], *args: Any) -> None:
+        try:
+            change(*args)
+        finally:
+            self._line.deliver()
 
     def _drained(self) -> None:
         """Without the lock nobody can be told."""

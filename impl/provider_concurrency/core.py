@@ -295,11 +295,12 @@ class Core(Operations):
             p.cooling = p.cooling or fresh
         slot._key = end = now + p.cooldown
         self._arrivals = slot._arrival = self._arrivals + 1
-        run = p.cooling.run
-        if not run or end >= run[-1]._key:  # `push`, for what is in order unless the cooldown was shortened
-            run.append(slot)
+        cooling = p.cooling
+        if end > cooling.last:  # `push`, for what is in order unless the cooldown was shortened
+            cooling.last = end
+            cooling.run.append(slot)
         else:
-            p.cooling.push(slot)
+            cooling.push(slot)
         p.cap -= 1
         if p.due_at is None or end < p.due_at:
             p.due_at = end

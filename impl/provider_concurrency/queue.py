@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from provider_concurrency._tags import QUEUED
@@ -31,28 +32,29 @@ class SortedRun:
     another thread may look at it (THR-1).
     """
 
-    __slots__ = ("dead", "late", "run")
+    __slots__ = ("dead", "last", "late", "run")
 
     def __init__(self) -> None:
         """Starts empty."""
         self.run: deque[Slot] = deque()
         self.late: list[Entry] = []
+        self.last = -inf  # the key of whoever came last into the run: what is greater is in order
         self.dead = 0
 
     def __len__(self) -> int:
         return len(self.run) + len(self.late) - self.dead
 
     def __iter__(self) -> Iterator[Slot]:
-        """All that it keeps, the dead ones too, in no order."""
-        yield from self.run
-        for entry in self.late:
-            yield entry[2]
+        """All that it keeps now, the dead ones too, in no order; copied at once, for another thread may ask (THR-1)."""
+        run, late = [*self.run], [*self.late]
+        return iter([*run, *[entry[2] for entry in late]])
 
     def push(self, slot: Slot) -> None:
         """Adds a slot."""
-        run, key = self.run, slot._key
-        if not run or key > (last := run[-1]._key) or (key == last and slot._arrival > run[-1]._arrival):
-            run.append(slot)
+        key = slot._key
+        if key > self.last or not self.run or (key == self.last and slot._arrival > self.run[-1]._arrival):
+            self.last = key
+            self.run.append(slot)
         else:
             heappush(self.late, (key, slot._arrival, slot))
 

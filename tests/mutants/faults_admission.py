@@ -76,7 +76,7 @@ ADMISSION: Final = (
     Fault(
         name="a straggler goes to the end",
         file="impl/queue.py", within="SortedRun",
-        find="if not run or key > (last := run[-1]._key) or", put="if True or",
+        find="if key > self.last or", put="if True or",
         rule="ORD-1", source="bug report 19", layer="settled",
     ),
     Fault(
