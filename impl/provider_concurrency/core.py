@@ -20,6 +20,7 @@ settles waiters and guards threads. Times are integer nanoseconds.
 from __future__ import annotations
 
 import logging
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Final
 
@@ -87,8 +88,11 @@ class Core(Operations):
 
     def _cancel_request(self, slot: Slot) -> None:
         """The caller of a request is gone (CAN-1, CAN-2)."""
-        if slot._state in (QUEUED, HANDED):
-            self._run_anywhere(self._withdraw, slot)
+        if slot._state == QUEUED or slot._state == HANDED:
+            if get_ident() == self._home:
+                self._operate(self._withdraw, slot)
+            else:
+                self._run_anywhere(self._withdraw, slot)
 
     def _apply_due(self, p: Provider) -> None:
         """Applies what is due of a provider; from a foreign thread, or within an operation, nothing (THR-1)."""

@@ -29,6 +29,10 @@ _SWEEP_TURNS: Final = 8
 """Turns of the loop between the sweeps' timer and the judgement (WAT-1)."""
 
 
+_cancel: Final = asyncio.Future.cancel
+"""Named once, since `super()` is made anew in each call."""
+
+
 class Waiter(asyncio.Future[None]):
     """What a queued caller awaits."""
 
@@ -43,7 +47,7 @@ class Waiter(asyncio.Future[None]):
             slot._provider.manager._cancel_request(slot)
         finally:
             slot._waiter = None
-            cancelled = super().cancel(msg)
+            cancelled = _cancel(self, msg)
         return cancelled
 
 

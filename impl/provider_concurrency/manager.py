@@ -57,7 +57,8 @@ class _SlotBlock(Slot):
             try:
                 await self._waiter  # type: ignore[misc] # `_make_waiter` made it
             except BaseException:
-                manager._cancel_request(self)
+                if self._state != CANCELLED:  # a cancel has withdrawn it already
+                    manager._cancel_request(self)
                 raise
         if self._state == HANDED:
             self._state = HELD
@@ -147,7 +148,8 @@ class ConcurrencyManager(LoopShell):
             try:
                 await slot._waiter  # type: ignore[misc] # `_make_waiter` made it
             except BaseException:
-                self._cancel_request(slot)
+                if slot._state != CANCELLED:  # a cancel has withdrawn it already
+                    self._cancel_request(slot)
                 raise
         if slot._state == HANDED:
             slot._state = HELD

@@ -8,7 +8,6 @@ shell's: a loop has one thread, threads have a lock.
 from __future__ import annotations
 
 import abc
-from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,7 @@ class Operations(Shell):
 
     def _run_anywhere(self, change: Callable[..., object], slot: Slot) -> None:
         """One whole operation, run by the owner's thread whoever asks (THR-1)."""
-        if get_ident() == self._home or not self._is_foreign():
-            self._operate(change, slot)
-        else:
+        if self._is_foreign():
             self._hand_over(change, slot)
+        else:
+            self._operate(change, slot)

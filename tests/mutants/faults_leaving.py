@@ -72,7 +72,7 @@ LEAVING: Final = (
     Fault(
         name="a cancel after the grant leaks the slot",
         file="impl/core.py", within="_cancel_request",
-        find="if slot._state in (QUEUED, HANDED):", put="if slot._state == QUEUED:",
+        find=" or slot._state == HANDED:", put=":",
         rule="CAN-2", source="bug report 4", layer="burst",
     ),
     Fault(

@@ -327,7 +327,7 @@ def test_thr_1_whichever_thread_it_is_it_hands_over(
     world = make()
     slot = world.hold()
     if ident is not None:
-        monkeypatch.setattr("provider_concurrency.operation.get_ident", lambda: ident)
+        monkeypatch.setattr("provider_concurrency.slot.get_ident", lambda: ident)
     thread = Thread(target=slot.release)
     thread.start()
     thread.join()
