@@ -70,7 +70,8 @@ ADMISSION: Final = (
     Fault(
         name="no tie-break by arrival",
         file="impl/queue.py", within="SortedRun",
-        find="run.append(slot)", put="(run.appendleft if run and key == run[0]._key else run.append)(slot)",
+        find="self.run.append(slot)",
+        put="(self.run.appendleft if self.run and key == self.run[-1]._key else self.run.append)(slot)",
         rule="ORD-1", source="incidents 60", layer="timed",
     ),
     Fault(
