@@ -172,9 +172,9 @@ class LoopShell(Surface):
         self._is_loop_closed = bool if loop is None else loop.is_closed
 
     def _measure_home(self) -> None:
-        """Opens the short ways: a loop, and a sweep announced for whoever is granted next."""
-        is_open = not self._closed and self._loop is not None
-        self._resting_home = self._thread if is_open and self._sweep_at is not None else 0
+        """Opens the short ways: a loop, a sweep announced for whoever is granted next, and no observer to be told."""
+        is_open = not self._closed and self._loop is not None and self._sweep_at is not None
+        self._resting_home = self._thread if is_open and self._observer is None else 0
 
     def _forget_parent(self) -> None:
         """In a forked child (FRK-1)."""

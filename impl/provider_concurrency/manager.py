@@ -129,7 +129,6 @@ class ConcurrencyManager(LoopShell):
             if (
                 p.queue is None
                 and get_ident() == self._home
-                and self._observer is None
                 and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
                 and (
                     (conversation_id is None and prompt_started_at is None)
@@ -214,7 +213,6 @@ class ConcurrencyManager(LoopShell):
         if (
             p.queue is None
             and get_ident() == self._home
-            and self._observer is None
             and not self._loop.is_closed()  # type: ignore[union-attr] # `_home` isn't 0: there is a loop
             and (
                 (slot.conversation_id is None and slot._prompt is None)
@@ -253,7 +251,7 @@ class ConcurrencyManager(LoopShell):
             self._judge_request(what, slot, provider)
         if slot._prompt is None:
             slot._prompt = self._settings.wall_clock()
-        if get_ident() != self._home or self._loop.is_closed():  # type: ignore[union-attr] # as in `_take_now`
+        if self._busy or get_ident() != self._thread or self._is_loop_closed():
             self._bind(what)
 
     def _receive(self, slot: Slot) -> Slot:

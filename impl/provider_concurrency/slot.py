@@ -103,7 +103,7 @@ class Slot:
         if get_ident() != manager._home:
             manager._release_slot(self)
         elif self._state == HELD:
-            if p.queue is not None or manager._observer is not None:
+            if p.queue is not None:
                 manager._operate(manager._release, self)
             else:
                 del p.held[self]
