@@ -61,6 +61,19 @@ async def cancel_semaphore_waiters(waiters: int) -> float:
 
 
 @on_asyncio
+async def cancel_futures_two_deep(waiters: int) -> float:
+    loop = asyncio.get_running_loop()
+
+    async def acquire() -> None:
+        await loop.create_future()
+
+    async def wait(_: int) -> None:
+        await acquire()
+
+    return await _cost_of_cancelling(waiters, wait)
+
+
+@on_asyncio
 async def cancel_bare_futures(waiters: int) -> float:
     loop = asyncio.get_running_loop()
 
@@ -73,6 +86,7 @@ async def cancel_bare_futures(waiters: int) -> float:
 _OURS: Final = Case("requests", cancel_requests, 100_000, 5_000)
 _TIMED: Final = Case("with a timeout", cancel_requests_with_timeout, 100_000, 5_000)
 _FUTURES: Final = Case("bare futures", cancel_bare_futures, 100_000, 5_000)
+_TWO_DEEP: Final = Case("two coroutines deep", cancel_futures_two_deep, 100_000, 5_000)
 _WHOLE: Final = Case("requests", cancel_requests, 100_000, 10_000, is_warmed=False)
 _WHOLE_TIMED: Final = Case("with a timeout", cancel_requests_with_timeout, 100_000, 10_000, is_warmed=False)
 _SEMAPHORE: Final = Case("asyncio.Semaphore", cancel_semaphore_waiters, 100_000, 10_000, is_warmed=False)
@@ -86,6 +100,8 @@ FAMILIES: Final = (
             Row("W4", "cancel half of 1e5, against bare futures", _OURS, _FUTURES, goal=1.5, done_at=1.9),
             Row("W4", "the same with a timeout on each", _TIMED, _FUTURES, goal=1.5, done_at=1.9,
                 note="the bare futures have none"),
+            Row("W4", "bare futures, two coroutines deep as ours", _TWO_DEEP, _FUTURES,
+                note="the floor: the caller's coroutine, and acquire"),
         ),
     ),
     Family(

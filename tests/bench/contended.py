@@ -92,6 +92,33 @@ async def semaphore(per_task: int, tasks: int = _TASKS) -> float:
     return await _pass_a_gate(per_task, tasks, gate.acquire, gate.release)
 
 
+class _HearingFuture(asyncio.Future[None]):
+    """A future that hears of its cancel in that moment (CAN-1): one of asyncio's own can't be told to."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return super().cancel(msg)
+
+
+class _HearingSemaphore(asyncio.Semaphore):
+    """It asks what `_get_loop` returns, on 3.11 to 3.13, for its futures."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self._running = asyncio.get_running_loop()
+
+    def _get_loop(self) -> Any:
+        return self
+
+    def create_future(self) -> asyncio.Future[None]:
+        return _HearingFuture(loop=self._running)
+
+
+@on_asyncio
+async def hearing_semaphore(per_task: int, tasks: int = _TASKS) -> float:
+    gate = _HearingSemaphore(_LIMIT)
+    return await _pass_a_gate(per_task, tasks, gate.acquire, gate.release)
+
+
 @on_asyncio
 async def anyio_semaphore(per_task: int, tasks: int = _TASKS) -> float:
     import anyio
@@ -139,6 +166,7 @@ _IN_ORDER: Final = Case("in order", slots_in_order, 10, 4)
 _NAIVE: Final = Case("naive port", naive, 2, 1)
 _LIMITER: Final = Case("anyio.CapacityLimiter", capacity_limiter, 10, 4, ("anyio",))
 _ANYIO_SEMAPHORE: Final = Case("anyio.Semaphore", anyio_semaphore, 10, 4, ("anyio",))
+_HEARING: Final = Case("futures that hear", hearing_semaphore, 10, 4)
 _NOTHING: Final = Case("no limiter", no_limiter, 10, 4)
 
 FAMILIES: Final = (
@@ -153,6 +181,8 @@ FAMILIES: Final = (
             Row("W2", "against anyio.CapacityLimiter", _RANDOM, _LIMITER),
             Row("W2", "anyio.Semaphore / asyncio.Semaphore", _ANYIO_SEMAPHORE, _SEMAPHORE,
                 note="a peer alone: it has neither handle, clock nor priority"),
+            Row("W2", "a Semaphore whose futures hear of a cancel", _HEARING, _SEMAPHORE,
+                note="what CAN-1 costs by itself"),
             Row("W2", "the same tasks without any limiter", _NOTHING, _SEMAPHORE, note="the loop's own part"),
         ),
     ),

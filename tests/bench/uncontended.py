@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from _thread import get_ident
 from collections.abc import Callable
 from time import thread_time_ns
 from typing import Any, Final
 
-from provider_concurrency import ConcurrencyManager
+from provider_concurrency import ConcurrencyManager, Slot
 from provider_concurrency.settings import Observer
 
 from .measure import Case, on_asyncio
@@ -130,6 +132,60 @@ async def acquire_and_cool(pairs: int) -> float:
     return cost / pairs
 
 
+# -- what can't be spared ---------------------------------------------------------------------------------------------
+
+
+class _Unsparable:
+    """What the rules alone ask of a request that is granted at once, without a manager around it.
+
+    A signature by keyword, arguments that are looked at, a provider by name, the right thread at both ends (THR-1), an
+    open loop (LOP-1), a time (WAT-2), a handle that is counted (ACC-1) and may be released twice (REL-2).
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[Slot, int]] = {PROVIDER: {}}
+        self._home = get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._clock = time.monotonic_ns
+
+    async def acquire(
+        self,
+        provider: str,
+        *,
+        conversation_id: str | None = None,
+        prompt_started_at: float | None = None,
+        timeout: float | None = None,
+        on_queued: Callable[[], object] | None = None,
+    ) -> Slot:
+        slot = Slot()
+        held = self._held[provider]
+        assert get_ident() == self._home
+        assert not self._loop.is_closed()
+        assert conversation_id is None
+        assert prompt_started_at is None
+        assert timeout is None
+        assert on_queued is None
+        read_clock = self._clock
+        held[slot] = read_clock()
+        assert len(held) <= _LIMIT
+        return slot
+
+    def release(self, slot: Slot) -> None:
+        held = self._held[PROVIDER]
+        if get_ident() == self._home and slot in held:
+            del held[slot]
+
+
+@on_asyncio
+async def unsparable_pairs(pairs: int) -> float:
+    rules = _Unsparable()
+    start = thread_time_ns()
+    for _ in range(pairs):
+        slot = await rules.acquire(PROVIDER)
+        rules.release(slot)
+    return (thread_time_ns() - start) / pairs
+
+
 # -- the peers --------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +274,7 @@ _OBSERVED: Final = _pairs("observed", acquire_observed)
 _COOLING: Final = _pairs("with cooldown", acquire_and_cool)
 _TIMED: Final = _pairs("acquire(timeout=)", acquire_with_timeout)
 _PRODUCTION: Final = _pairs("all arguments", acquire_as_in_production)
+_UNSPARABLE: Final = _pairs("the rules' part", unsparable_pairs)
 _LIMITER: Final = _pairs("anyio.CapacityLimiter", capacity_limiter_pairs, slow=True, needs=("anyio",))
 _AIOLIMITER: Final = _pairs("aiolimiter", aiolimiter_acquires, needs=("aiolimiter",))
 _NAIVE: Final = _pairs("naive port", naive_pairs, slow=True)
@@ -237,6 +294,8 @@ FAMILIES: Final = (
             Row("W1", "with cooldown and its expiry", _COOLING, SEMAPHORE, goal=2.2, done_at=2.8,
                 note="each release starts one cooldown and ends another"),
             Row("W1", "acquire(timeout=) / acquire", _TIMED, PAIRS, goal=1.05, done_at=1.15),
+            Row("W1", "what the rules alone ask of a pair", _UNSPARABLE, SEMAPHORE,
+                note="no manager: a handle, a clock, checks of arguments, thread and loop"),
             Row("W1", "with conversation, prompt, timeout", _PRODUCTION, SEMAPHORE),
             Row("W1", "against aiolimiter", PAIRS, _AIOLIMITER, note="a rate limiter: no release, acquire alone"),
             Row("W1", "cooldown, against the naive port", _COOLING, _NAIVE_COOLING, SPEEDUP),
