@@ -149,3 +149,50 @@ def test_adm_4_a_finaliser_that_takes_the_last_slot_at_every_call_of_an_acquire(
             assert sum(slot is not None for slot in got) <= 1
         n += 1
     assert n >= 3, "nowhere to meddle"
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "unwatched"])
+@pytest.mark.parametrize("cooldown", [0.2, 0.0])
+def test_adm_4_a_finaliser_that_takes_a_slot_at_every_call_of_a_release(watched: bool, cooldown: float) -> None:
+    """It finds the slot held, or cooling, or free, and nothing in between."""
+    n, count = 0, 1
+    while n < count:
+        with World(watched=watched, limits={"p": 1}, release_cooldown=cooldown) as world:
+            held = world.hold()
+            got: list[Slot | None] = []
+            seen: list[tuple[int, int, int, int] | None] = []
+
+            def act(world: World = world, got: list[Slot | None] = got, seen: list[Any] = seen) -> None:
+                take_quietly(world, got)
+                seen.append(world.figures())
+
+            count = meddle(n, act, held.release)
+            assert all(figures is None or figures[0] + figures[1] <= 1 for figures in seen), seen
+            world.check()
+        n += 1
+    assert n >= 2, "nowhere to meddle"
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "unwatched"])
+@pytest.mark.parametrize("end", ["release", "set_limit", "close"])
+def test_fin_1_a_finaliser_that_cancels_at_every_call_of_a_grant(end: str, watched: bool) -> None:
+    """Nothing is raised, everybody gets an answer, and the slot goes to somebody who still wants it."""
+    n, count = 0, 1
+    while n < count:
+        with World(watched=watched, limits={"p": 1}, release_cooldown=0) as world:
+            held = world.hold()
+            tasks = [world.ask(prompt_started_at=prompt) for prompt in (1, 2)]
+            ends: dict[str, Callable[[], object]] = {
+                "release": held.release,
+                "set_limit": lambda world=world: world.manager.set_limit("p", 2),  # type: ignore[misc]
+                "close": world.manager.close,
+            }
+            count = meddle(n, tasks[0].cancel, ends[end])
+            world.loop.settle()
+            world.check()
+            if n < count:  # the cancel came
+                assert tasks[0].done()
+                assert tasks[1].done()
+                assert end == "close" or (tasks[0].cancelled(), tasks[1].cancelled()) == (True, False)
+        n += 1
+    assert n >= 3, "nowhere to meddle"

@@ -1,12 +1,13 @@
-"""BLK-6: a KeyboardInterrupt at every single line of a state change of the blocking manager.
+"""BLK-6: a KeyboardInterrupt at every single line, and at every call, of a state change of the blocking manager.
 
-A trace function raises it, so that no line is left out and every run is the same.
+A trace or profile function raises it, so that none is left out and every run is the same. Python itself raises it where
+a Python function begins and where a C function has returned: before what it returned has a name.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 
 from blocking_stage import Stage
 from provider_concurrency import ManagerClosedError
-from provider_concurrency._tags import HANDED, HELD
+from provider_concurrency._tags import COOLING, HANDED, HELD, RECLAIMED
+from provider_concurrency.threading_port import Caller
 from support import living
 
 BOOKS = ("core.py", "provider.py", "queue.py", "operation.py")
@@ -23,24 +25,24 @@ BOOKS = ("core.py", "provider.py", "queue.py", "operation.py")
 
 
 @contextmanager
-def interrupted_at(line: int) -> Iterator[list[int]]:
-    """Raises KeyboardInterrupt before the so-manieth line of a state change; yields how many lines are left to go."""
-    left = [line]
+def interrupted_at(place: int, events: Collection[str]) -> Iterator[list[int]]:
+    """Raises KeyboardInterrupt at the so-manieth such event of a state change; yields how many are left to go."""
+    left = [place]
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
-        if not frame.f_code.co_filename.endswith(BOOKS):
-            return trace
-        if event == "line":
+        is_closing = frame.f_code.co_name == "<genexpr>" and event == "call"  # it is called to be closed, too
+        if frame.f_code.co_filename.endswith(BOOKS) and event in events and not is_closing:
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
         return trace
 
-    sys.settrace(trace)
+    start = sys.settrace if "line" in events else sys.setprofile
+    start(trace)
     try:
         yield left
     finally:
-        sys.settrace(None)
+        start(None)
 
 
 def audit(stage: Stage) -> None:
@@ -62,6 +64,9 @@ def audit(stage: Stage) -> None:
         assert not manager._closed or not (waiting or cooling), "closed by half"
 
 
+LIVE = (HELD, HANDED, COOLING, RECLAIMED)
+
+
 def stop() -> None:
     raise KeyboardInterrupt
 
@@ -81,20 +86,38 @@ CHANGES: dict[str, Callable[[Stage], object]] = {
 }
 
 
+WAITING: dict[str, Callable[[Stage], list[Caller]]] = {
+    "in order": lambda s: [s.ask(), s.ask(timeout=6.0)],
+    "stragglers": lambda s: [
+        s.ask(prompt_started_at=prompt, timeout=t) for prompt, t in ((9, None), (5, 7.0), (3, None))
+    ],
+    "many that leave": lambda s: (
+        [s.ask(prompt_started_at=n % 5, timeout=2.0 + n * 1e-3) for n in range(36)] + [s.ask()]
+    ),
+}
+
+
+@pytest.mark.parametrize("who", WAITING)
+@pytest.mark.parametrize("events", [("line",), ("call", "c_return")], ids=["line", "call"])
 @pytest.mark.parametrize("what", CHANGES)
-def test_blk_6_an_interrupt_at_every_line(what: str) -> None:
-    line = 0
+def test_blk_6_an_interrupt_at_every_line(what: str, events: tuple[str, ...], who: str) -> None:
+    if who == "many that leave" and what != "timeouts":
+        pytest.skip("nobody leaves otherwise")
+    line, step = 0, 1
     while True:
-        line += 1
+        line += step
+        step = 1 if line < 400 else 13
         stage = Stage(limits={"p": 1}, release_cooldown=0, slot_timeout=10, watchdog_interval=10, observer=None)
         stage.manager.set_cooldown("cool", 3)
-        stage.hold(), stage.hold("cool")
-        waiting = [stage.ask(), stage.ask(timeout=6.0)]
+        held, cool = stage.hold(), stage.hold("cool")
+        waiting = WAITING[who](stage)
         try:
-            with interrupted_at(line) as left:
+            with interrupted_at(line, events) as left:
                 CHANGES[what](stage)
         except KeyboardInterrupt:
             pass
+        books = {slot for p in stage.manager._providers.values() for slot in (*p.held, *(p.cooling or ()))}
+        assert all((slot._state in LIVE) is (slot in books) for slot in (held, cool)), f"line {line}: in no book"
         is_over = left[0] > 0
         audit(stage)
         stage.settle()  # whoever isn't queued any more must have been told
@@ -107,4 +130,4 @@ def test_blk_6_an_interrupt_at_every_line(what: str) -> None:
             assert caller.slot is not None or isinstance(caller.error, ManagerClosedError | TimeoutError)
         if is_over:
             break
-    assert line > 10
+    assert line > 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from provider_concurrency import ConcurrencyManager, Slot, SlotState
+from provider_concurrency.queue import SortedRun
 from support import World
 
 T = TypeVar("T")
@@ -245,3 +247,63 @@ def test_thr_1_a_loop_closed_while_a_release_is_handed_over(
     world.loop.call_soon_threadsafe = refuse  # type: ignore[method-assign]
     elsewhere(pool, slot.release)
     assert slot.state is SlotState.FREE
+
+
+def test_thr_1_a_reading_while_the_dead_are_swept_out(
+    make: Callable[..., World], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both runs are exchanged at once with the count of their dead: nobody counts less than nothing."""
+    world = make(limits={"p": 1})
+    world.hold()
+    waiting = [world.ask(prompt_started_at=prompt) for prompt in (*range(40, 0, -1), *range(40, 80))]
+    seen: list[int] = []
+
+    def heapify_observed(heap: list[Any]) -> None:
+        heapq.heapify(heap)
+        status = elsewhere(pool, world.manager.get_status, "p")
+        assert status is not None
+        seen.extend((status.queued, len(elsewhere(pool, world.manager.get_slots, "p"))))
+
+    monkeypatch.setattr("provider_concurrency.queue.heapify", heapify_observed)
+    for task in (*waiting[:39], *waiting[50:]):  # the head stays
+        task.cancel()
+    assert seen
+    assert all(1 <= count <= 80 for count in seen)
+    world.loop.settle()
+    assert world.figures() == (1, 0, 0, 11)
+
+
+def test_thr_1_a_reading_of_who_is_granted_meanwhile(
+    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was queued when it was looked at may have been granted and released since: its key is no prompt time then."""
+    world = make(limits={"p": 1}, release_cooldown=5)
+    holder = world.hold()
+    task = world.ask(prompt_started_at=77)
+    look = SortedRun.__iter__
+
+    def look_slowly(run: SortedRun) -> Iterator[Slot]:
+        yield from look(run)
+        monkeypatch.undo()
+        holder.release()
+        world.pass_ms(5000)
+        task.result().release()
+
+    monkeypatch.setattr(SortedRun, "__iter__", look_slowly)
+    rows = world.manager.get_slots("p")
+    assert [row.prompt_started_at for row in rows if row.state is SlotState.QUEUED] == [77]
+    assert all(row.age >= 0 for row in rows)
+
+
+def test_thr_1_readings_elsewhere_before_there_is_a_loop(pool: ThreadPoolExecutor) -> None:
+    """Who watches a manager from its making on applies nothing: the loop may start at any moment."""
+    now = [0]
+    manager = ConcurrencyManager(limits={"p": 1}, clock=lambda: now[0])
+    manager.report_rate_limit("p", 5)
+    now[0] = 6 * 10**9
+    status = elsewhere(pool, manager.get_status, "p")
+    assert status is not None
+    assert status.paused
+    own = manager.get_status("p")
+    assert own is not None
+    assert not own.paused

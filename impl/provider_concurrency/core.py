@@ -94,11 +94,6 @@ class Core(Operations):
             else:
                 self._run_anywhere(self._withdraw, slot)
 
-    def _apply_due(self, p: Provider) -> None:
-        """Applies what is due of a provider; from a foreign thread, or within an operation, nothing (THR-1)."""
-        if not self._busy and not self._is_foreign():
-            self._operate(self._catch_up_and_rest, p)
-
     # -- state changes (each within an operation) -----------------------------------------------------------------
 
     def _provider(self, name: str) -> Provider:
@@ -292,23 +287,29 @@ class Core(Operations):
             p.measure_due()
 
     def _start_cooldown(self, p: Provider, slot: Slot) -> None:
-        """The short way of `_cool` (see Slot.release): nobody waits or listens, so what is over may go later."""
+        """The short way of `_release` (see Slot.release): nobody waits or listens, so what is over may go later.
+
+        A finaliser may come by at any call, and release this very slot, or take one (FIN-1): so all calls are made
+        first, then it is looked whether things still are so, and then nothing is called until all books agree.
+        """
         now = self._clock()
         if p.cooling is None:
-            fresh = SortedRun()  # a finaliser may come by at any call, and release a slot, too (FIN-1)
-            p.cooling = p.cooling or fresh
-        slot._key = end = now + p.cooldown
+            fresh = SortedRun()
+            if p.cooling is None:
+                p.cooling = fresh
+        cooling, end = p.cooling, now + p.cooldown
+        if slot._state != HELD or p.queue is not None or end <= cooling.last:  # in order, unless it was shortened
+            self._operate(self._release, slot)
+            return
+        slot._state = COOLING
+        slot._key = cooling.last = end
         self._arrivals = slot._arrival = self._arrivals + 1
-        cooling = p.cooling
-        if end > cooling.last:  # `push`, for what is in order unless the cooldown was shortened
-            cooling.last = end
-            cooling.run.append(slot)
-        else:
-            cooling.push(slot)
         p.cap -= 1
+        del p.held[slot]
         if p.due_at is None or end < p.due_at:
             p.due_at = end
-        elif p.due_at + p.cooldown <= now:  # the first has lain about for as long again: now they go, all at once
+        cooling.run.append(slot)
+        if p.due_at + p.cooldown <= now:  # the first has lain about for as long again: now they go, all at once
             self._operate(self._catch_up, p)
 
     def _recycle_due(self, p: Provider, now: int) -> None:
@@ -518,7 +519,8 @@ class Core(Operations):
         self._line.forget()
         self._sweep_at = None
         for p in list(self._providers.values()):
-            for slot in (*p.held, *(p.cooling or ()), *(p.queue or ())):
+            runs = [run for run in (p.cooling, p.queue) if run is not None]
+            for slot in (*p.held, *(slot for run in runs for slot in run)):
                 slot._state = _FORGOTTEN.get(slot._state, slot._state)
             self._disarm(p)
             p.held.clear()

@@ -56,6 +56,7 @@ class LoopShell(Surface):
 
     _loop: asyncio.AbstractEventLoop | None
     _thread: int  # the loop's thread
+    _maker: int  # the thread that made the manager
     _is_loop_closed: Callable[[], bool]  # of the loop that is served; without one: never
     _resting_home: int  # what `_home` is while no operation runs
     _is_concluding: bool  # somebody up the stack lets what was put off act
@@ -65,6 +66,7 @@ class LoopShell(Surface):
 
     def _set_up(self) -> None:
         self._serve(None)
+        self._maker = get_ident()
         self._resting_home = 0
         self._is_concluding = False
         self._sweep_handle = None
@@ -115,8 +117,11 @@ class LoopShell(Surface):
     def _settle(self, slot: Slot) -> None:
         waiter: Waiter | None = slot._waiter  # type: ignore[assignment] # `_make_waiter` made it
         slot._waiter = None  # no cycle is left to the collector
-        if waiter is not None and not waiter.done():  # a cancelled one is done
-            waiter.set_result(None)
+        if waiter is not None:
+            try:
+                waiter.set_result(None)
+            except asyncio.InvalidStateError:  # cancelled, be it in the moment since it left the queue (FIN-1)
+                return
 
     def _report_failure(self, error: Exception, callback: Callable[..., object]) -> None:
         message = f"provider_concurrency: the callback {callback!r} raised"
@@ -129,6 +134,12 @@ class LoopShell(Surface):
 
     def _is_foreign(self) -> bool:
         return self._loop is not None and get_ident() != self._thread and not self._loop.is_closed()
+
+    def _apply_due(self, provider: Provider) -> None:
+        # Without a loop whoever made the manager is the owner: others may read while its loop is about to start.
+        has_loop = self._loop is not None and not self._loop.is_closed()
+        if not self._busy and get_ident() == (self._thread if has_loop else self._maker):
+            self._operate(self._catch_up_and_rest, provider)
 
     def _hand_over(self, change: Callable[..., object], *args: Any) -> None:
         self._deferred.append((change, args))
@@ -181,6 +192,7 @@ class LoopShell(Surface):
         self._disarm_sweep()
         self._serve(None)
         self._home = self._resting_home = 0
+        self._maker = get_ident()
         self._is_concluding = False
         self._close_waiters.clear()
         self._forget_slots()

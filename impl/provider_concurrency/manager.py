@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
 from provider_concurrency._tags import CANCELLED, HANDED, HELD, NEW, QUEUED
-from provider_concurrency.loops import LoopShell
+from provider_concurrency.loops import LoopShell, Waiter
 from provider_concurrency.slot import ENTERED_TWICE, Slot
 from provider_concurrency.validation import (
     MAX_SECONDS,
@@ -53,9 +53,9 @@ class _SlotBlock(Slot):
         manager = self._manager
         if manager._take_now(self, self._provider_name, self._timeout):
             return self
-        if manager._ask_for(self, self._provider_name, self._timeout, self._on_queued):
+        if (waiter := manager._ask_for(self, self._provider_name, self._timeout, self._on_queued)) is not None:
             try:
-                await self._waiter  # type: ignore[misc] # `_make_waiter` made it
+                await waiter
             except BaseException:
                 if self._state != CANCELLED:  # a cancel has withdrawn it already
                     manager._cancel_request(self)
@@ -143,9 +143,9 @@ class ConcurrencyManager(LoopShell):
                 if len(p.held) <= p.cap:
                     return slot
                 del p.held[slot]
-        if self._ask_for(slot, provider, timeout, on_queued):
+        if (waiter := self._ask_for(slot, provider, timeout, on_queued)) is not None:
             try:
-                await slot._waiter  # type: ignore[misc] # `_make_waiter` made it
+                await waiter
             except BaseException:
                 if slot._state != CANCELLED:  # a cancel has withdrawn it already
                     self._cancel_request(slot)
@@ -231,8 +231,8 @@ class ConcurrencyManager(LoopShell):
 
     def _ask_for(
         self, slot: Slot, provider: str, timeout: float | None, on_queued: Callable[[], object] | None
-    ) -> bool:
-        """The long way into a request: judges and makes it. Returns whether it queued and its caller is to wait."""
+    ) -> Waiter | None:
+        """The long way into a request: judges and makes it. Returns what its caller is to await, if it queued."""
         self._prepare("acquire", slot, provider)
         ticks = None if timeout is None else check_duration("timeout", timeout)
         if on_queued is not None:
@@ -242,7 +242,7 @@ class ConcurrencyManager(LoopShell):
         except BaseException:
             self._cancel_request(slot)
             raise
-        return slot._state == QUEUED
+        return slot._waiter if slot._state == QUEUED else None  # type: ignore[return-value] # `_make_waiter` made it
 
     def _prepare(self, what: str, slot: Slot, provider: str) -> None:
         """Judges a request's arguments and the calling loop."""

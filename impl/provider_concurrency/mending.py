@@ -10,7 +10,7 @@ from __future__ import annotations
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 
-from provider_concurrency._tags import COOLING, FREE, FREE_RECLAIMED, HANDED, HELD, QUEUED, RECLAIMED
+from provider_concurrency._tags import COOLING, HANDED, HELD, QUEUED, RECLAIMED
 from provider_concurrency.nesting import count_queued
 from provider_concurrency.queue import SortedRun, Timeouts
 from provider_concurrency.slot import Slot
@@ -29,7 +29,7 @@ def mend(manager: Core, error: BaseException) -> None:
             slot._provider.held[slot] = now
         _tell(manager, slot)
     for p in list(manager._providers.values()):
-        _mend_provider(p, [slot for slot in under_way if slot._provider is p and slot._state == QUEUED])
+        _mend_provider(manager, p, [slot for slot in under_way if slot._provider is p], now)
         for slot in list(p.held):
             _tell(manager, slot)
         manager._admit(p, now)
@@ -43,10 +43,7 @@ def mend(manager: Core, error: BaseException) -> None:
 
 def _slots_under_way(error: BaseException) -> list[Slot]:
     """The slots that the broken change had in its hands."""
-    found: list[object] = []
-    for frame, _ in walk_tb(error.__traceback__):
-        values = frame.f_locals
-        found += [values.get("slot"), values.get("queued")]
+    found: list[object] = [frame.f_locals.get("slot") for frame, _ in walk_tb(error.__traceback__)]
     return [slot for slot in found if isinstance(slot, Slot) and hasattr(slot, "_provider")]
 
 
@@ -57,26 +54,27 @@ def _tell(manager: Core, slot: Slot) -> None:
         manager._settle(slot)
 
 
-def _mend_provider(p: Provider, between: list[Slot]) -> None:
-    """`between`: requests on their way into the queue or out of it."""
-    waiting = list(p.queue or ())
-    waiting += [slot for slot in dict.fromkeys(between) if slot not in waiting and hasattr(slot, "_waiter")]
+def _mend_provider(manager: Core, p: Provider, under_way: list[Slot], now: int) -> None:
+    """`under_way`: those of its slots that the broken change had in its hands."""
+    waiting = [] if p.queue is None else [*p.queue]
+    waiting += [slot for slot in dict.fromkeys(under_way) if slot not in waiting and hasattr(slot, "_waiter")]
+    waiting = [slot for slot in waiting if slot._state == QUEUED]
     p.queue = p.timeouts = p.enclosing = None
-    for slot in sorted(
-        (slot for slot in waiting if slot._state == QUEUED), key=lambda slot: (slot._key, slot._arrival)
-    ):
+    for slot in sorted(waiting, key=lambda slot: (slot._key, slot._arrival)):
         p.queue = p.queue or SortedRun()
         p.queue.push(slot)
         count_queued(p, slot)
         if slot._deadline is not None:
             p.timeouts = p.timeouts or Timeouts()
             p.timeouts.push(slot)
-    cooling = list(p.cooling or ())
-    for slot in list(p.held):
-        if slot._state not in (HELD, HANDED):
-            del p.held[slot]
-            if slot not in cooling and slot._state in (COOLING, RECLAIMED):  # its cooldown never began: it ends here
-                slot._state = FREE if slot._state == COOLING else FREE_RECLAIMED
+    cooling = [] if p.cooling is None else [*p.cooling]
     p.reclaimed = sum(slot._state == RECLAIMED for slot in cooling)
+    for slot in dict.fromkeys((*p.held, *under_way)):
+        if slot._state in (COOLING, RECLAIMED) and slot not in cooling:  # its cooldown hadn't begun: it does now
+            p.held.setdefault(slot, now)
+            p.reclaimed += slot._state == RECLAIMED
+            manager._cool(p, slot, now)
+        elif slot._state not in (HELD, HANDED):
+            p.held.pop(slot, None)
     p.measure_room()
     p.measure_due()

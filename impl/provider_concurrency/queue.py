@@ -27,9 +27,11 @@ class SortedRun:
     """Slots in order.
 
     A queued one may leave otherwise than by `take_first`: it is dead then, and is dropped in passing. Whoever ends its
-    wait calls `discard` once, after the slot's state has changed. The dead never outnumber the living by more than the
-    floor above, so memory follows the living, at O(1) amortised a discard. The first one is always alive, so that
-    another thread may look at it (THR-1).
+    wait calls `discard` once, after the slot's state has changed. Then the dead are swept out if they outnumber the
+    living and the floor above, so memory follows the living, at O(1) amortised a discard. The first one is always
+    alive, so that another thread may look at it (THR-1).
+
+    An interrupt may come as any call returns (BLK-6): a slot has a name before it leaves its place.
     """
 
     __slots__ = ("dead", "last", "late", "run")
@@ -38,11 +40,12 @@ class SortedRun:
         """Starts empty."""
         self.run: deque[Slot] = deque()
         self.late: list[Entry] = []
-        self.last = -inf  # the key of whoever came last into the run: what is greater is in order
+        self.last = -inf  # at least the key of the run's last one: what is greater is in order
         self.dead = 0
 
     def __len__(self) -> int:
-        return len(self.run) + len(self.late) - self.dead
+        living = len(self.run) + len(self.late) - self.dead
+        return living if living > 0 else 0  # another thread may count in the middle of a change
 
     def __iter__(self) -> Iterator[Slot]:
         """All that it keeps now, the dead ones too, in no order; copied at once, for another thread may ask (THR-1)."""
@@ -63,15 +66,20 @@ class SortedRun:
         run, late = self.run, self.late
         if not late:
             return run[0] if run else None
-        return run[0] if run and (run[0]._key, run[0]._arrival) < late[0][:2] else late[0][2]
+        key, arrival, slot = late[0]  # looked at once: no call and no new object is between here and the end
+        if run and ((head := run[0])._key < key or (head._key == key and head._arrival < arrival)):
+            return head
+        return slot
 
     def take_first(self) -> Slot:
         """Removes the least slot and returns it; there must be one."""
         run, late = self.run, self.late
         if not late or (run and ((key := run[0]._key) < late[0][0] or (key == late[0][0] and self.first() is run[0]))):
-            slot = run.popleft()
+            slot = run[0]
+            run.popleft()
         else:
-            slot = heappop(late)[2]
+            slot = late[0][2]
+            heappop(late)
         if self.dead:
             self._drop_dead()
         return slot
@@ -79,15 +87,14 @@ class SortedRun:
     def discard(self) -> None:
         """One more slot is dead; sweeps them out when they outnumber the living."""
         self.dead += 1
-        if self.dead > _FLOOR and self.dead * 2 > len(self.run) + len(self.late):
-            self.run = deque(slot for slot in self.run if slot._state == QUEUED)
-            self.late = [entry for entry in self.late if entry[2]._state == QUEUED]
-            heapify(self.late)
-            self.dead = 0
-        else:
-            run, late = self.run, self.late
-            if (run and run[0]._state != QUEUED) or (late and late[0][2]._state != QUEUED):
-                self._drop_dead()
+        run, late = self.run, self.late
+        if self.dead > _FLOOR and self.dead * 2 > len(run) + len(late):
+            run = deque(slot for slot in run if slot._state == QUEUED)
+            late = [entry for entry in late if entry[2]._state == QUEUED]
+            heapify(late)
+            self.run, self.late, self.dead = run, late, 0  # at once, for another thread may look
+        elif (run and run[0]._state != QUEUED) or (late and late[0][2]._state != QUEUED):
+            self._drop_dead()
 
     def _drop_dead(self) -> None:
         while (slot := self.first()) is not None and slot._state != QUEUED:

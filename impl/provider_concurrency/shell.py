@@ -55,6 +55,10 @@ class Shell(abc.ABC):
         """Whether the calling thread isn't the owner's (THR-1)."""
 
     @abc.abstractmethod
+    def _apply_due(self, provider: Provider) -> None:
+        """Applies what is due of a provider that somebody reads; from a foreign thread nothing (THR-1)."""
+
+    @abc.abstractmethod
     def _hand_over(self, change: Callable[..., object], *args: Any) -> None:
         """From a foreign thread: has the owner run an operation, and wakes it (THR-1)."""
 

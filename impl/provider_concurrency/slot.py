@@ -105,13 +105,11 @@ class Slot:
         elif self._state == HELD:
             if p.queue is not None:
                 manager._operate(manager._release, self)
+            elif p.cooldown:
+                manager._start_cooldown(p, self)
             else:
                 del p.held[self]
-                if p.cooldown:
-                    self._state = COOLING
-                    manager._start_cooldown(p, self)
-                else:
-                    self._state = FREE
+                self._state = FREE
 
     def touch(self) -> None:
         """Tells the watchdog that the holder is alive (WAT-2); without effect on a slot that isn't held."""

@@ -199,13 +199,14 @@ class Surface(Core):
         now, wall = self._clock(), self._settings.wall_clock()
         infos: list[SlotInfo] = []
         for slot, granted_at in list(p.held.items()):
-            age, idle = (now - granted_at) / 1e9, (now - slot._touched) / 1e9
+            age, idle = max(now - granted_at, 0) / 1e9, max(now - slot._touched, 0) / 1e9
             prompt = wall - age if slot._prompt is None else slot._prompt
             infos.append(SlotInfo(SlotState.HELD, slot.conversation_id, prompt, age, idle))
-        waiting = [slot for slot in p.queue or () if slot._state == QUEUED]
-        for slot in sorted(waiting, key=lambda slot: (slot._key, slot._arrival)):
-            age = (now - slot._touched) / 1e9
-            infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, slot._key, age, None))
+        # Another thread reads while requests are granted: then a slot's key may be a cooldown's end.
+        waiting = [(slot._prompt or 0.0, slot._arrival, slot) for slot in p.queue or () if slot._state == QUEUED]
+        for prompt, _, slot in sorted(waiting):
+            age = max(now - slot._touched, 0) / 1e9
+            infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, prompt, age, None))
         return infos
 
     def _status(self, p: Provider) -> ProviderStatus:
@@ -220,7 +221,7 @@ class Surface(Core):
             cooling=p.in_flight - len(p.held) - p.reclaimed,
             reclaimed=p.reclaimed,
             queued=p.queued,
-            head_wait=(now - head._touched) / 1e9 if head is not None else None,
+            head_wait=max(now - head._touched, 0) / 1e9 if head is not None else None,
             paused=paused_for is not None,
             paused_for=paused_for,
             paused_until=None if paused_for is None else self._settings.wall_clock() + paused_for,

@@ -207,7 +207,7 @@ class ConcurrencyManager(Surface):
         queue = slot._provider.queue
         if slot._state == HELD:  # interrupted on the way to its caller (CAN-2)
             slot._state = HANDED
-        if slot._state == QUEUED and slot not in (queue or ()):
+        if slot._state == QUEUED and (queue is None or slot not in iter(queue)):
             slot._state = CANCELLED  # interrupted on the way to the queue
         super()._withdraw(slot)
 
@@ -275,11 +275,11 @@ class ConcurrencyManager(Surface):
         with self._lock:
             while self._deferred:
                 change, args = self._deferred.popleft()
-                self._change(change, args)
+                self._guard(change, args)
         self._line.deliver()
 
-    def _apply_due(self, p: Provider) -> None:
-        self._operate(self._catch_up_and_rest, p)
+    def _apply_due(self, provider: Provider) -> None:
+        self._operate(self._catch_up_and_rest, provider)
 
     @staticmethod
     def _owns(manager: ConcurrencyManager) -> bool:

@@ -15,38 +15,35 @@ from .measure import Case, on_asyncio
 from .rows import COST, EXCESS, Family, Row
 from .uncontended import PROVIDER, make_manager
 
+_NOT_OURS: Final = (tracemalloc.Filter(inclusive=False, filename_pattern="*_weakrefset.py"),)
+"""asyncio's own table of tasks, which doubles when it likes to."""
 
-class _Weight:
-    """What a block has allocated and not freed, in bytes."""
 
-    def __init__(self) -> None:
-        self._before = tracemalloc.get_traced_memory()[0]
-
-    def read(self) -> int:
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0] - self._before
+def weigh() -> int:
+    """What the block has allocated and not freed, in bytes."""
+    gc.collect()
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(_NOT_OURS).traces)
 
 
 @contextmanager
-def weighing() -> Iterator[_Weight]:
-    """Traces allocations for a block."""
+def weighing() -> Iterator[Callable[[], int]]:
+    """Traces allocations for a block, which may ask what they weigh."""
     gc.collect()
     tracemalloc.start()
     try:
-        yield _Weight()
+        yield weigh
     finally:
         tracemalloc.stop()
 
 
 async def _weigh_waiters(count: int, wait: Callable[[], Coroutine[Any, Any, object]]) -> float:
     """Bytes per waiting task, the task and its coroutine included."""
-    await asyncio.gather(*[asyncio.sleep(0) for _ in range(count)])  # asyncio's own table of tasks grows, once for all
     tasks: list[asyncio.Task[object]] = []
     with weighing() as weight:
         for _ in range(count):
             tasks.append(asyncio.create_task(wait()))  # noqa: PERF401 - the list grows alike in every case
         await asyncio.sleep(0)
-        total = weight.read()
+        total = weight()
     assert not any(task.done() for task in tasks)
     for task in tasks:
         task.cancel()
@@ -76,7 +73,7 @@ async def weigh_held_slots(count: int) -> float:
     with weighing() as weight:
         for number in range(count):
             kept[number] = await manager.acquire(PROVIDER)
-        total = weight.read()
+        total = weight()
     assert all(slot is not None for slot in kept)
     return total / count
 
@@ -86,7 +83,7 @@ def weigh_idle_providers(count: int) -> float:
     limits = {f"provider-{number}": 8 for number in range(count)}
     with weighing() as weight:
         manager = ConcurrencyManager(limits=limits)
-        total = weight.read()
+        total = weight()
     assert len(manager.get_limits()) == count
     return total / count
 

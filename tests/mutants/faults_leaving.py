@@ -165,7 +165,7 @@ LEAVING: Final = (
     Fault(
         name="the short way forgets what is over meanwhile",
         file="impl/core.py", within="_start_cooldown",
-        find="elif p.due_at + p.cooldown <= now:", put="elif False:",
+        find="if p.due_at + p.cooldown <= now:", put="if False:",
         rule="ACC-3", source="incidents 56", layer="tests", tests=("mutants/test_killers.py",),
     ),
 )  # fmt: skip
