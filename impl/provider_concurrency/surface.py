@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from provider_concurrency._tags import HANDED, HELD, QUEUED, TIMED_OUT
 from provider_concurrency.core import Core
@@ -203,7 +203,8 @@ class Surface(Core):
             prompt = wall - age if slot._prompt is None else slot._prompt
             infos.append(SlotInfo(SlotState.HELD, slot.conversation_id, prompt, age, idle))
         # Another thread reads while requests are granted: then a slot's key may be a cooldown's end.
-        waiting = [(slot._prompt or 0.0, slot._arrival, slot) for slot in p.queue or () if slot._state == QUEUED]
+        queued = [slot for slot in p.queue or () if slot._state == QUEUED]
+        waiting = [(cast(float, slot._prompt), slot._arrival, slot) for slot in queued]
         for prompt, _, slot in sorted(waiting):
             age = max(now - slot._touched, 0) / 1e9
             infos.append(SlotInfo(SlotState.QUEUED, slot.conversation_id, prompt, age, None))
