@@ -298,7 +298,9 @@ class Core(Operations):
             if p.cooling is None:
                 p.cooling = fresh
         cooling, end = p.cooling, now + p.cooldown
-        if slot._state != HELD or p.queue is not None or end <= cooling.last:  # in order, unless it was shortened
+        if (
+            slot._state != HELD or p.queue is not None or self._closed or end <= cooling.last
+        ):  # the last: it was shortened
             self._operate(self._release, slot)
             return
         slot._state = COOLING
