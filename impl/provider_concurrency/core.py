@@ -298,9 +298,8 @@ class Core(Operations):
             if p.cooling is None:
                 p.cooling = fresh
         cooling, end = p.cooling, now + p.cooldown
-        if (
-            slot._state != HELD or p.queue is not None or self._closed or end <= cooling.last
-        ):  # the last: it was shortened
+        is_in_order = end > cooling.last  # always, unless the cooldown was shortened
+        if slot._state != HELD or p.queue is not None or self._closed or not is_in_order:
             self._operate(self._release, slot)
             return
         slot._state = COOLING
