@@ -40,7 +40,7 @@ class SortedRun:
         """Starts empty."""
         self.run: deque[Slot] = deque()
         self.late: list[Entry] = []
-        self.last = -inf  # at least the key of the run's last one: what is greater is in order
+        self.last = -inf  # no less than the key of the run's last one: what is greater is in order
         self.dead = 0
 
     def __len__(self) -> int:
@@ -54,8 +54,8 @@ class SortedRun:
 
     def push(self, slot: Slot) -> None:
         """Adds a slot."""
-        key = slot._key
-        if key > self.last or not self.run or (key == self.last and slot._arrival > self.run[-1]._arrival):
+        key, last = slot._key, self.last
+        if key > last or (key == last and self.run and slot._arrival > self.run[-1]._arrival):
             self.last = key
             self.run.append(slot)
         else:
@@ -77,6 +77,8 @@ class SortedRun:
         if not late or (run and ((key := run[0]._key) < late[0][0] or (key == late[0][0] and self.first() is run[0]))):
             slot = run[0]
             run.popleft()
+            if not run:
+                self.last = -inf
         else:
             slot = late[0][2]
             heappop(late)

@@ -77,7 +77,7 @@ ADMISSION: Final = (
     Fault(
         name="a straggler goes to the end",
         file="impl/queue.py", within="SortedRun",
-        find="if key > self.last or", put="if True or",
+        find="if key > last or", put="if True or",
         rule="ORD-1", source="bug report 19", layer="settled",
     ),
     Fault(
