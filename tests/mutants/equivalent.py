@@ -36,7 +36,7 @@ EQUIVALENT: Final = (
         Fault(
             name="model: missed sweeps are made up for",
             file="model/system.py", within="stall",
-            find="if missed > 0:", put="for _ in range(missed):",
+            find="if missed > 0:", put="for _ in range(min(missed, 3)):",
             rule="WAT-1", source="own", layer="late",
         ),
         "Sweeps at one instant: the first reclaims every slot that is silent for too long, and whoever is granted by "
