@@ -29,7 +29,7 @@ _SWEEP_TURNS: Final = 8
 """Turns of the loop between the sweeps' timer and the judgement (WAT-1)."""
 
 
-_cancel: Final = asyncio.Future.cancel
+_cancel: Final = asyncio.Future[None].cancel
 """Named once, since `super()` is made anew in each call."""
 
 

@@ -48,7 +48,8 @@ class _SlotBlock(Slot):
     _on_queued: Callable[[], object] | None
 
     async def __aenter__(self) -> Slot:
-        if self._state != NEW:
+        state = self._state  # which the calls below change
+        if state != NEW:
             raise RuntimeError(ENTERED_TWICE)
         manager = self._manager
         if manager._take_now(self, self._provider_name, self._timeout):
