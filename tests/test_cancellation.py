@@ -564,3 +564,16 @@ def test_can_1_cancelling_one_of_a_conversation_touches_no_other(make: Callable[
     holder.release()
     world.loop.settle()
     assert [task.done() and not task.cancelled() for task in tasks] == [True, False, False]
+
+
+def test_rel_2_a_waiter_that_is_over_makes_no_release_raise(make: Callable[..., World]) -> None:
+    """However it ended: its caller gives the slot back when it is told, and the next one gets it."""
+    world = make(limits={"p": 1}, release_cooldown=0)
+    holder = world.hold()
+    first, second = (world.ask(prompt_started_at=prompt) for prompt in (1, 2))
+    waiter = next(slot for slot in world.manager._providers["p"].queue or () if slot._prompt == 1)._waiter
+    asyncio.Future.cancel(waiter)  # type: ignore[arg-type] # past Waiter.cancel
+    holder.release()
+    world.loop.settle()
+    assert first.cancelled()
+    assert second.result().state is SlotState.HELD

@@ -120,7 +120,7 @@ class LoopShell(Surface):
         if waiter is not None:
             try:
                 waiter.set_result(None)
-            except asyncio.InvalidStateError:  # cancelled, be it in the moment since it left the queue (FIN-1)
+            except asyncio.InvalidStateError:  # it is over already: its caller will find that out, and gives back
                 return
 
     def _report_failure(self, error: Exception, callback: Callable[..., object]) -> None:

@@ -238,6 +238,38 @@ TIME: Final = (
         rule="FRK-1", source="bug report 66", layer="tests", tests=("test_fork.py",),
     ),
     Fault(
+        name="the dead are swept out piece by piece",
+        file="impl/queue.py", within="discard",
+        find="self.run, self.late, self.dead = run, late, 0",
+        put="self.run, self.late = run, late; heapify(late); self.dead = 0",
+        rule="THR-1", source="own", layer="tests", tests=("test_threads.py",),
+    ),
+    Fault(
+        name="a key is shown as a prompt time",
+        file="impl/surface.py", within="_list_slots",
+        find="for prompt, _, slot in sorted(waiting):",
+        put="for prompt, slot in [(slot._key, slot) for _, _, slot in sorted(waiting)]:",
+        rule="THR-1", source="own", layer="tests", tests=("test_threads.py",),
+    ),
+    Fault(
+        name="a waiter that is over makes a release raise",
+        file="impl/loops.py", within="_settle",
+        find="except asyncio.InvalidStateError:", put="except ZeroDivisionError:",
+        rule="REL-2", source="own", layer="tests", tests=("test_cancellation.py",),
+    ),
+    Fault(
+        name="a slot is in no book while its cooldown begins",
+        file="impl/core.py", within="_start_cooldown",
+        find="        now = self._clock()\n", put="        del p.held[slot]; now = self._clock(); p.held[slot] = now\n",
+        rule="FIN-1", source="own", layer="tests", tests=("test_finaliser.py",),
+    ),
+    Fault(
+        name="what was put off isn't mended",
+        file="impl/threading.py", within="_conclude",
+        find="self._guard(change, args)", put="self._change(change, args)",
+        rule="BLK-6", source="own", layer="tests", tests=("test_mending.py",),
+    ),
+    Fault(
         name="a reclaim isn't logged",
         file="impl/core.py", within="_reclaim",
         find="            log.warning,\n", put="            log.debug,\n",
