@@ -88,8 +88,8 @@ class Core(Operations):
 
     def _cancel_request(self, slot: Slot) -> None:
         """The caller of a request is gone (CAN-1, CAN-2)."""
-        if slot._state == QUEUED or slot._state == HANDED:
-            if get_ident() == self._home:
+        if slot._state == QUEUED or slot._state == HANDED:  # `in` would make a tuple each time
+            if get_ident() == self._home:  # which spares asking whether the thread is foreign
                 self._operate(self._withdraw, slot)
             else:
                 self._run_anywhere(self._withdraw, slot)

@@ -29,6 +29,8 @@ _SWEEP_TURNS: Final = 8
 """Turns of the loop between the sweeps' timer and the judgement (WAT-1)."""
 
 
+_OTHER_LOOP: Final = "this manager serves another event loop, which is still open"
+
 _cancel: Final = asyncio.Future[None].cancel
 """Named once, since `super()` is made anew in each call."""
 
@@ -109,7 +111,7 @@ class LoopShell(Surface):
 
     def _make_waiter(self, slot: Slot) -> object:
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError("acquire: this manager serves another event loop, which is still open")
+            raise RuntimeError(f"acquire: {_OTHER_LOOP}")
         waiter = Waiter(loop=self._loop)
         waiter.slot = slot
         return waiter
@@ -155,7 +157,7 @@ class LoopShell(Surface):
             raise RuntimeError(f"{what} called while the manager is changing state (from a finaliser or a signal)")
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
-                raise RuntimeError(f"{what}: this manager serves another event loop, which is still open")
+                raise RuntimeError(f"{what}: {_OTHER_LOOP}")
             self._operate(self._adopt, loop)
         elif self._thread != get_ident():
             self._thread = get_ident()
